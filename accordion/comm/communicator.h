@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accordion/comm/dtype.h"
+
+namespace accordion {
+
+/// A transport failed: a peer died, was late, or asked for another collective.
+/// The message names operation, label and ranks.
+class CommError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class CommOp : std::uint8_t {
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Barrier,
+  Allocate,
+};
+inline constexpr int kNumCommOps = 6;
+[[nodiscard]] std::string_view name(CommOp op);
+
+/// Calls made and bytes moved, by operation.
+///
+/// Units  bytes: size of the full tensor in its wire dtype, summed over the
+///        parts of each call; what one rank puts on a wire is (W - 1) / W of it
+///        for an all-gather or reduce-scatter and twice that for an all-reduce.
+struct CommCounters {
+  std::array<std::int64_t, kNumCommOps> calls{};
+  std::array<std::int64_t, kNumCommOps> bytes{};
+
+  [[nodiscard]] std::int64_t calls_of(CommOp op) const {
+    return calls[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] std::int64_t bytes_of(CommOp op) const {
+    return bytes[static_cast<std::size_t>(op)];
+  }
+};
+
+/// Memory that a communicator's collectives read and write without a copy.
+///
+/// Two kinds, see Communicator::allocate_common and allocate_exported. Moves,
+/// never copies; unmaps when destroyed. A buffer must not outlive the
+/// communicator that made it.
+class CommBuffer {
+ public:
+  virtual ~CommBuffer() = default;
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ protected:
+  CommBuffer(std::byte* data, std::int64_t bytes)
+      : data_(data), bytes_(bytes) {}
+  std::byte* data_;
+  std::int64_t bytes_;
+};
+
+/// One section of a grouped all-gather: rank r's piece lands in elements
+/// [r * numel, (r + 1) * numel) of `full` on every rank.
+struct GatherPart {
+  const void* local;   ///< [numel] of local_dtype
+  DType local_dtype;
+  void* full;          ///< [world_size * numel] of full_dtype
+  DType full_dtype;    ///< converted on the way, round to nearest even
+  std::int64_t numel;  ///< elements per rank
+};
+
+/// One section of a grouped reduce-scatter (or all-reduce, where `local` is
+/// [numel] and `full` is [numel] too).
+///
+/// The sum runs over ranks 0, 1, … in that order, in fp32 (fp64 for fp64)
+/// whatever the wire dtype, so it is the same bit for bit in every run and on
+/// every rank. It is multiplied by `scale`, rounded to reduce_dtype, and then
+/// stored to `local`, or added to it where `accumulate` is set.
+struct ReducePart {
+  const void* full;    ///< [world_size * numel] of full_dtype, the wire dtype
+  DType full_dtype;
+  void* local;         ///< [numel] of local_dtype
+  DType local_dtype;
+  DType reduce_dtype;
+  std::int64_t numel;  ///< elements per rank
+  double scale = 1.0;
+  bool accumulate = false;
+};
+
+/// A collective in flight. wait() returns when its result may be read and
+/// throws CommError; the destructor waits too, and logs that it had to.
+/// Movable; a default-constructed Work is done.
+class Work {
+ public:
+  class State {
+   public:
+    virtual ~State() = default;
+    /// Called once. Throws CommError.
+    virtual void wait() = 0;
+    /// For the log line of a Work that nobody waited for.
+    [[nodiscard]] virtual std::string describe() const = 0;
+  };
+
+  Work() = default;
+  explicit Work(std::unique_ptr<State> state) : state_(std::move(state)) {}
+  Work(Work&&) noexcept = default;
+  Work& operator=(Work&& other) noexcept;
+  ~Work();
+
+  void wait();
+  [[nodiscard]] bool pending() const { return state_ != nullptr; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// Collectives among the ranks of one mesh axis.
+///
+/// Every rank calls the same operations with the same sizes and labels; the
+/// order is kept per operation, so that an all-gather issued early may overtake
+/// a reduction. `label` names the FSDP unit or the purpose and appears in
+/// errors. All operations work on any memory; those whose `full` lies in a
+/// CommBuffer of this communicator move bytes once.
+///
+/// Threads  one thread at a time
+/// Throws   CommError within timeout() of the last progress
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int world_size() const = 0;
+  [[nodiscard]] virtual std::string_view backend() const = 0;
+
+  /// Allocates memory that all ranks share where the backend can (shm: the very
+  /// same pages on every rank), private memory of the same size elsewhere: the
+  /// target of an all-gather. Zeroed, page aligned.
+  ///
+  /// Comm   collective, in the same order on every rank
+  /// Throws CommError that names the bytes needed and the limit
+  virtual std::unique_ptr<CommBuffer> allocate_common(
+      std::int64_t bytes, std::string_view label) = 0;
+
+  /// Allocates memory of this rank that its peers can read where the backend
+  /// can: the source of a reduction. Otherwise as allocate_common.
+  virtual std::unique_ptr<CommBuffer> allocate_exported(
+      std::int64_t bytes, std::string_view label) = 0;
+
+  /// Waits until no peer reads `buffer` any more. Required before writing to an
+  /// exported buffer that a reduction has used; an all-gather into a common
+  /// buffer does it by itself.
+  virtual void acquire(CommBuffer& buffer) = 0;
+
+  /// Says that this rank no longer reads `buffer`, so that the next all-gather
+  /// may overwrite it. Required once per all-gather into a common buffer; a
+  /// reduction releases exported buffers by itself.
+  virtual void release(CommBuffer& buffer) = 0;
+
+  /// Starts a grouped all-gather. `buffer` holds every part's `full`, or is
+  /// null when they lie in memory that is not a CommBuffer.
+  [[nodiscard]] virtual Work all_gather_into(std::span<const GatherPart> parts,
+                                             CommBuffer* buffer,
+                                             std::string_view label) = 0;
+
+  /// Starts a grouped reduce-scatter; `buffer` as above, for `full`.
+  [[nodiscard]] virtual Work reduce_scatter_into(
+      std::span<const ReducePart> parts, CommBuffer* buffer,
+      std::string_view label) = 0;
+
+  /// Starts a grouped all-reduce; `local` may be the same memory as `full`.
+  [[nodiscard]] virtual Work all_reduce(std::span<const ReducePart> parts,
+                                        CommBuffer* buffer,
+                                        std::string_view label) = 0;
+
+  /// Copies `bytes` bytes at `data` from rank `root` to every rank. Blocks.
+  virtual void broadcast(void* data, std::int64_t bytes, int root,
+                         std::string_view label) = 0;
+
+  /// Blocks until every rank arrived.
+  virtual void barrier(std::string_view label) = 0;
+
+  [[nodiscard]] virtual const CommCounters& counters() const = 0;
+  [[nodiscard]] virtual std::chrono::milliseconds timeout() const = 0;
+};
+
+}  // namespace accordion

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accordion/comm/communicator.h"
+#include "accordion/comm/rendezvous.h"
+
+namespace accordion {
+
+/// One direction of a mesh and its number of ranks.
+struct MeshAxis {
+  std::string name;  ///< "shard", "replicate", …
+  int size = 1;
+};
+
+struct DeviceMeshOptions {
+  /// "shm" (one host, CPU), "gloo", or "fake" (one process plays its rank).
+  std::string backend = "shm";
+  /// From the outermost axis, whose neighbours are furthest apart, to the
+  /// innermost. Empty: one axis "shard" over all ranks.
+  std::vector<MeshAxis> axes;
+  /// Longest wait for a peer before an error.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+};
+
+/// An n-dimensional grid of ranks with a communicator along each axis. A
+/// handle: copies share the communicators.
+class DeviceMesh {
+ public:
+  /// A mesh over the ranks that torchrun, mpirun, srun or `accordion run`
+  /// started. One process alone, started by hand, is a mesh of one rank.
+  ///
+  /// Comm   connects all ranks
+  /// Throws std::invalid_argument for axes whose sizes do not multiply to the
+  ///        world size, or an unknown backend; CommError when peers are late
+  static DeviceMesh from_environment(const DeviceMeshOptions& options = {});
+
+  /// The same with a rendezvous of the caller's.
+  static DeviceMesh connect(const Rendezvous& rendezvous,
+                            const DeviceMeshOptions& options = {});
+
+  /// A mesh of one axis over a communicator that exists, for ranks that are
+  /// threads.
+  static DeviceMesh over(std::shared_ptr<Communicator> communicator,
+                         std::string axis = "shard");
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int world_size() const;
+  [[nodiscard]] const std::vector<MeshAxis>& axes() const;
+  [[nodiscard]] bool has_axis(std::string_view axis) const;
+  /// Ranks along an axis; 1 where the mesh has no such axis.
+  [[nodiscard]] int size(std::string_view axis) const;
+  /// This rank's position along an axis.
+  [[nodiscard]] int coordinate(std::string_view axis) const;
+  /// The ranks that differ from this one only along `axis`.
+  /// Throws std::invalid_argument that lists the axes when there is none such.
+  [[nodiscard]] Communicator& communicator(std::string_view axis) const;
+  /// All ranks of the mesh.
+  [[nodiscard]] Communicator& world() const;
+
+ private:
+  struct State;
+  explicit DeviceMesh(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace accordion

@@ -1,0 +1,68 @@
+# Helpers that declare the targets of this project.
+
+function(accordion_compile_options target)
+  # -fPIC everywhere: programs and libraries share one precompiled header.
+  target_compile_options(${target} PRIVATE -fPIC -Wall -Wextra)
+  if(ACCORDION_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(ACCORDION_SANITIZE)
+    target_compile_options(${target} PUBLIC
+      -fsanitize=${ACCORDION_SANITIZE} -fno-omit-frame-pointer -g)
+    target_link_options(${target} PUBLIC -fsanitize=${ACCORDION_SANITIZE})
+  endif()
+endfunction()
+
+# accordion_library(NAME [TORCH] SOURCES … [DEPENDS …])
+#
+# One static library per folder. Without TORCH it sees no LibTorch header, so
+# that including one fails to build.
+function(accordion_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  if(ARG_TORCH AND NOT ACCORDION_WITH_TORCH)
+    return()
+  endif()
+  add_library(accordion_${name} STATIC ${ARG_SOURCES})
+  add_library(accordion::${name} ALIAS accordion_${name})
+  target_compile_features(accordion_${name} PUBLIC cxx_std_20)
+  target_include_directories(accordion_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  accordion_compile_options(accordion_${name})
+  target_link_libraries(accordion_${name} PUBLIC ${ARG_DEPENDS})
+  if(ARG_TORCH)
+    accordion_use_torch(accordion_${name})
+  endif()
+endfunction()
+
+# Gives a target LibTorch and the shared precompiled header.
+function(accordion_use_torch target)
+  target_link_libraries(${target} PUBLIC accordion_torch)
+  target_precompile_headers(${target} REUSE_FROM accordion_torch_pch)
+endfunction()
+
+# accordion_test(NAME [TORCH] [RANKS …] SOURCES … [DEPENDS …])
+#
+# One test program, registered once with ctest. Tests that need several
+# processes start them themselves (tests/support/rank_harness.h).
+function(accordion_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  if(ARG_TORCH AND NOT ACCORDION_WITH_TORCH)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  accordion_compile_options(${name})
+  target_compile_definitions(${name} PRIVATE
+    ACCORDION_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} accordion_test_support)
+  if(ARG_TORCH)
+    accordion_use_torch(${name})
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()
