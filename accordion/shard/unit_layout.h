@@ -17,8 +17,8 @@ enum class Placement : std::uint8_t {
 
 /// What the layout must know of one parameter of a unit.
 struct ParameterSpec {
-  std::string name;                 ///< FQN, for errors
-  std::vector<std::int64_t> shape;  ///< global shape; {} is a scalar
+  std::string name;                       ///< FQN, for errors
+  std::vector<std::int64_t> shape;        ///< global shape; {} is a scalar
   DType stored_dtype = DType::Float32;    ///< of the sharded parameter
   DType gathered_dtype = DType::Float32;  ///< of the unsharded parameter
   bool requires_grad = true;
@@ -38,8 +38,8 @@ struct Piece {
   [[nodiscard]] std::int64_t numel() const { return end - begin; }
 };
 
-/// Parameters of a unit that share dtypes, requires_grad and placement. They lie
-/// end to end in one flat buffer that is cut in equal parts, one per rank.
+/// Parameters of a unit that share dtypes, requires_grad and placement. They
+/// lie end to end in one flat buffer that is cut in equal parts, one per rank.
 ///
 /// Units  elements
 struct Section {
@@ -49,9 +49,9 @@ struct Section {
   Placement placement;
   std::vector<int> parameters;  ///< indices into the specs, in buffer order
   std::vector<std::int64_t> offsets;  ///< of each of them in the flat buffer
-  std::int64_t numel = 0;       ///< sum of the parameters' own elements
-  std::int64_t numel_per_rank = 0;  ///< length of a rank's shard
-  std::int64_t padded_numel = 0;    ///< numel_per_rank * number of cuts
+  std::int64_t numel = 0;             ///< sum of the parameters' own elements
+  std::int64_t numel_per_rank = 0;    ///< length of a rank's shard
+  std::int64_t padded_numel = 0;      ///< numel_per_rank * number of cuts
 };
 
 /// A half-open range of elements of a section's flat buffer.
@@ -66,19 +66,20 @@ struct Range {
 /// // [Note: padding]
 /// A rank owns elements [r * n, (r + 1) * n) of a section, n the same for all
 /// ranks, as equal-size collectives want it. Parameters start on 64 bytes and
-/// cuts fall on row boundaries (dim 0) wherever the padding that this costs
-/// stays within 1 % of the section; else cuts fall on 64 bytes. In every case
-/// the padding of a section is at most
+/// every cut falls on 64 bytes. n is chosen, and gaps are left, so that as many
+/// cuts as possible also fall on row boundaries (dim 0) of the parameter they
+/// cut. The padding of a section is at most
 ///     world_size * 64 bytes + 1 % of its own bytes        (stored dtype).
 /// Where parameters are so many and so small that starting each on 64 bytes
-/// would break the bound, they lie element after element instead.
+/// would break the bound, they lie element after element instead. At world
+/// size 1 nothing is cut and nothing follows the last parameter.
 class UnitLayout {
  public:
   /// Lays out `specs` for `world_size` ranks. A section of placement Replicate
   /// is cut once, as for one rank.
   ///
-  /// Throws std::invalid_argument for a negative dim, a shape whose elements
-  ///        do not fit 63 bits, a repeated name, or world_size < 1
+  /// Throws std::invalid_argument for a negative dim, more than 2^56 elements,
+  ///        a repeated name, or world_size < 1
   static UnitLayout make(std::vector<ParameterSpec> specs, int world_size);
 
   [[nodiscard]] int world_size() const { return world_size_; }
@@ -112,9 +113,10 @@ class UnitLayout {
   int world_size_ = 1;
   std::vector<ParameterSpec> specs_;
   std::vector<Section> sections_;
-  std::vector<int> section_of_;            // per parameter
-  std::vector<std::int64_t> offset_of_;    // per parameter
-  std::vector<std::int64_t> unsharded_offsets_;  // per section, plus the end
+  std::vector<std::int64_t> numel_of_;              // per parameter
+  std::vector<int> section_of_;                     // per parameter
+  std::vector<std::int64_t> offset_of_;             // per parameter
+  std::vector<std::int64_t> unsharded_offsets_{0};  // per section, plus the end
 };
 
 }  // namespace accordion
