@@ -44,7 +44,7 @@ void fully_shard(torch::nn::ModuleHolder<Contained>& root,
 
 /// This rank's piece of one parameter of a sharded module.
 struct LocalParameter {
-  std::string name;                        ///< FQN
+  std::string name;  ///< FQN
   std::vector<std::int64_t> global_shape;
   std::int64_t begin = 0;  ///< first element owned, in row-major order
   std::int64_t end = 0;    ///< one past the last; begin == end owns nothing
@@ -80,8 +80,7 @@ torch::Tensor full_gradient(const torch::nn::Module& root,
 ///        >= 1 or infinity; for a norm that is not finite when
 ///        `error_if_nonfinite`
 double clip_grad_norm_(torch::nn::Module& root, double max_norm,
-                       double norm_type = 2.0,
-                       bool error_if_nonfinite = false);
+                       double norm_type = 2.0, bool error_if_nonfinite = false);
 
 template <class Contained>
 double clip_grad_norm_(torch::nn::ModuleHolder<Contained>& root,

@@ -37,6 +37,9 @@ struct FsdpOptions {
   /// Units gathered ahead of the one that computes, forward and backward;
   /// 0 gathers each when it is needed.
   int prefetch = 1;
+  /// Compares the parameters' values across ranks. Off for a module whose
+  /// values are assigned afterwards, piece by piece, through local_parameters.
+  bool verify_parameters = true;
 };
 
 }  // namespace accordion
