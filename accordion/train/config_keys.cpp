@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/config_keys.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace accordion {
+namespace {
+
+ConfigRange at_least(double low) {
+  return {.low = low};
+}
+ConfigRange above(double low) {
+  return {.low = low, .low_open = true};
+}
+/// From low to high, `high` itself left out.
+ConfigRange from_to(double low, double high) {
+  return {.low = low, .high = high, .high_open = true};
+}
+
+/// Field of a key: `ACCORDION_FIELD(train.steps)` is the pointer to that
+/// member.
+#define ACCORDION_FIELD(member) \
+  [](TrainConfig& config) -> ConfigField { return &config.member; }
+
+const std::vector<ConfigKey>& table() {
+  static const std::vector<ConfigKey> keys = {
+      {.name = "run.dir",
+       .field = ACCORDION_FIELD(run.dir),
+       .doc = "Run folder, which must not exist yet; empty: "
+              "runs/<date-time>-<model>.",
+       .is_path = true},
+      {.name = "run.seed",
+       .field = ACCORDION_FIELD(run.seed),
+       .doc = "Seed of fresh weights, of the data order and of the sample.",
+       .range = at_least(0)},
+
+      {.name = "model.config",
+       .field = ACCORDION_FIELD(model.config),
+       .doc = "Hugging Face config.json of a Llama-family model. Required.",
+       .is_path = true},
+      {.name = "model.init",
+       .field = ACCORDION_FIELD(model.init),
+       .doc = "Weights to start from: a safetensors file or a Hugging Face "
+              "folder; empty: fresh from run.seed.",
+       .is_path = true},
+
+      {.name = "data.path",
+       .field = ACCORDION_FIELD(data.path),
+       .doc = "Text file to train on. Required.",
+       .is_path = true},
+      {.name = "data.tokenizer",
+       .field = ACCORDION_FIELD(data.tokenizer),
+       .doc = "How text becomes tokens; bytes: a token is a byte.",
+       .choices = {"bytes"}},
+      {.name = "data.seq_len",
+       .field = ACCORDION_FIELD(data.seq_len),
+       .doc = "Tokens of a training sample.",
+       .range = at_least(1)},
+      {.name = "data.order",
+       .field = ACCORDION_FIELD(data.order),
+       .doc = "shuffled: packed windows of the training part, each once an "
+              "epoch. strided: sample i of step s on rank r starts at byte "
+              "((s*world + r)*batch + i)*seq_len mod (bytes - seq_len - 1) of "
+              "the whole text, nothing held out.",
+       .choices = {"shuffled", "strided"}},
+      {.name = "data.validation_fraction",
+       .field = ACCORDION_FIELD(data.validation_fraction),
+       .doc = "Part of the text, at its end, that is held out from shuffled "
+              "training.",
+       .range = from_to(0, 1)},
+
+      {.name = "train.steps",
+       .field = ACCORDION_FIELD(train.steps),
+       .doc = "Optimizer steps; 0: as many as train.seconds allows.",
+       .range = at_least(0)},
+      {.name = "train.seconds",
+       .field = ACCORDION_FIELD(train.seconds),
+       .doc = "Time budget of the training loop: it ends after the step in "
+              "which it is spent, and a cosine schedule then follows time. "
+              "0: no limit. Such a run depends on the machine's speed.",
+       .range = at_least(0)},
+      {.name = "train.batch_size",
+       .field = ACCORDION_FIELD(train.batch_size),
+       .doc = "Sequences per rank and microbatch.",
+       .range = at_least(1)},
+      {.name = "train.grad_accumulation",
+       .field = ACCORDION_FIELD(train.grad_accumulation),
+       .doc = "Microbatches per step; their gradients add up.",
+       .range = at_least(1)},
+      {.name = "train.threads",
+       .field = ACCORDION_FIELD(train.threads),
+       .doc = "Compute threads per rank; 0: the host's cores divided by its "
+              "ranks.",
+       .range = at_least(0)},
+
+      {.name = "optimizer.lr",
+       .field = ACCORDION_FIELD(optimizer.lr),
+       .doc = "Peak learning rate of AdamW.",
+       .range = above(0)},
+      {.name = "optimizer.betas",
+       .field = ACCORDION_FIELD(optimizer.betas),
+       .doc = "Decay of the running means of the gradient and of its square.",
+       .range = from_to(0, 1)},
+      {.name = "optimizer.eps",
+       .field = ACCORDION_FIELD(optimizer.eps),
+       .doc = "Added to the root of the second moment.",
+       .range = above(0)},
+      {.name = "optimizer.weight_decay",
+       .field = ACCORDION_FIELD(optimizer.weight_decay),
+       .doc = "Decoupled weight decay; parameters of one dimension (norms, "
+              "biases) are left out, see optimizer.decay_norms.",
+       .range = at_least(0)},
+      {.name = "optimizer.clip_norm",
+       .field = ACCORDION_FIELD(optimizer.clip_norm),
+       .doc = "Gradients are scaled so that their global 2-norm is at most "
+              "this; 0: not clipped.",
+       .range = at_least(0)},
+      {.name = "optimizer.decay_norms",
+       .field = ACCORDION_FIELD(optimizer.decay_norms),
+       .doc = "Weight decay also for parameters of one dimension."},
+
+      {.name = "schedule.name",
+       .field = ACCORDION_FIELD(schedule.name),
+       .doc = "Learning rate after warm-up: constant, or cosine down to "
+              "schedule.min_lr_ratio at the last step.",
+       .choices = {"constant", "cosine"}},
+      {.name = "schedule.warmup_steps",
+       .field = ACCORDION_FIELD(schedule.warmup_steps),
+       .doc = "Steps over which the learning rate rises linearly to "
+              "optimizer.lr.",
+       .range = at_least(0)},
+      {.name = "schedule.min_lr_ratio",
+       .field = ACCORDION_FIELD(schedule.min_lr_ratio),
+       .doc = "Last learning rate of the cosine schedule over its peak.",
+       .range = {.low = 0, .high = 1}},
+
+      {.name = "fsdp.strategy",
+       .field = ACCORDION_FIELD(fsdp.strategy),
+       .doc = "full_shard: parameters, gradients and optimizer state are cut "
+              "over the ranks. no_shard: whole everywhere, gradients "
+              "all-reduced.",
+       .choices = {"full_shard", "no_shard"}},
+      {.name = "fsdp.reshard_after_forward",
+       .field = ACCORDION_FIELD(fsdp.reshard_after_forward),
+       .doc = "Free a unit's gathered parameters between forward and "
+              "backward; unset: yes for every unit but the root."},
+      {.name = "fsdp.param_dtype",
+       .field = ACCORDION_FIELD(fsdp.param_dtype),
+       .doc = "Dtype of gathered parameters and of computation; shards stay "
+              "fp32.",
+       .choices = {"fp32", "bf16"}},
+      {.name = "fsdp.reduce_dtype",
+       .field = ACCORDION_FIELD(fsdp.reduce_dtype),
+       .doc = "Dtype to which the sum of the ranks' gradients is rounded.",
+       .choices = {"fp32", "bf16"}},
+      {.name = "fsdp.prefetch",
+       .field = ACCORDION_FIELD(fsdp.prefetch),
+       .doc = "Units gathered ahead of the one that computes.",
+       .range = at_least(0)},
+      {.name = "fsdp.backend",
+       .field = ACCORDION_FIELD(fsdp.backend),
+       .doc = "shm: shared memory, ranks of one host. gloo: TCP, any hosts.",
+       .choices = {"shm", "gloo"}},
+
+      {.name = "eval.every",
+       .field = ACCORDION_FIELD(eval.every),
+       .doc = "Steps between measurements on held-out text; 0: never.",
+       .range = at_least(0)},
+      {.name = "eval.sequences",
+       .field = ACCORDION_FIELD(eval.sequences),
+       .doc = "Windows of data.seq_len per measurement, evenly spread over "
+              "the held-out text.",
+       .range = at_least(1)},
+
+      {.name = "sample.prompt",
+       .field = ACCORDION_FIELD(sample.prompt),
+       .doc = "Text that the trained model continues at the end; empty: no "
+              "sample."},
+      {.name = "sample.length",
+       .field = ACCORDION_FIELD(sample.length),
+       .doc = "Tokens to generate.",
+       .range = at_least(1)},
+      {.name = "sample.temperature",
+       .field = ACCORDION_FIELD(sample.temperature),
+       .doc = "Of sampling; 0: always the likeliest token.",
+       .range = at_least(0)},
+
+      {.name = "log.every",
+       .field = ACCORDION_FIELD(log.every),
+       .doc = "Steps between lines on an output that is no terminal, and in "
+              "the logs of the ranks.",
+       .range = at_least(1)},
+  };
+  return keys;
+}
+#undef ACCORDION_FIELD
+
+}  // namespace
+
+bool ConfigRange::contains(double value) const {
+  const bool above_low = low_open ? value > low : value >= low;
+  const bool below_high = high_open ? value < high : value <= high;
+  return above_low && below_high;
+}
+
+std::string ConfigRange::describe() const {
+  std::string text;
+  if (low > -std::numeric_limits<double>::infinity()) {
+    text = fmt::format("{} {}", low_open ? "greater than" : "at least", low);
+  }
+  if (high < std::numeric_limits<double>::infinity()) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ",
+                        high_open ? "less than" : "at most", high);
+  }
+  return text;
+}
+
+std::span<const ConfigKey> config_keys() {
+  return table();
+}
+
+const ConfigKey* find_key(std::string_view name) {
+  const auto& keys = table();
+  const auto found = std::ranges::find(keys, name, &ConfigKey::name);
+  return found == keys.end() ? nullptr : &*found;
+}
+
+const ConfigKey& nearest_key(std::string_view name) {
+  return *std::ranges::min_element(table(), {}, [&](const ConfigKey& key) {
+    return edit_distance(name, key.name);
+  });
+}
+
+std::string_view type_name(const ConfigField& field) {
+  // In the order of the variant's alternatives.
+  static constexpr std::string_view kNames[] = {
+      "text",          "integer",       "number",
+      "true or false", "true or false", "two numbers"};
+  return kNames[field.index()];
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // One row of the table at a time: row[j] is the distance from the part of `a`
+  // read so far to the first j characters of `b`.
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replace});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace accordion

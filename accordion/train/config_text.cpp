@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "accordion/train/config_keys.h"
+#include "accordion/train/train_config.h"
+
+namespace accordion {
+namespace {
+
+constexpr std::size_t kWidth = 78;
+constexpr std::string_view kIndent = "    ";
+
+/// A value as a TOML file spells it; "" for one that is unset.
+struct Print {
+  std::string operator()(const std::string* text) const {
+    // JSON escapes are a subset of TOML's.
+    return nlohmann::json(*text).dump();
+  }
+  std::string operator()(const std::int64_t* number) const {
+    return fmt::format("{}", *number);
+  }
+  std::string operator()(const double* number) const {
+    return fmt::format("{}", *number);
+  }
+  std::string operator()(const bool* flag) const {
+    return *flag ? "true" : "false";
+  }
+  std::string operator()(const std::optional<bool>* flag) const {
+    return *flag ? (*this)(&**flag) : "";
+  }
+  std::string operator()(const std::array<double, 2>* pair) const {
+    return fmt::format("[{}, {}]", (*pair)[0], (*pair)[1]);
+  }
+};
+
+std::string default_of(const ConfigKey& key) {
+  TrainConfig defaults;
+  const std::string text = std::visit(Print(), key.field(defaults));
+  return text.empty() ? "unset" : text;
+}
+
+std::string type_of(const ConfigKey& key) {
+  if (!key.choices.empty()) {
+    return fmt::format("{}", fmt::join(key.choices, " | "));
+  }
+  if (key.is_path) {
+    return "path";
+  }
+  TrainConfig defaults;
+  const std::string type(type_name(key.field(defaults)));
+  const std::string range = key.range.describe();
+  return range.empty() ? type : type + " " + range;
+}
+
+/// Breaks `text` at spaces into indented lines of at most kWidth characters.
+std::string wrapped(std::string_view text) {
+  std::string lines;
+  std::string line(kIndent);
+  while (!text.empty()) {
+    const auto space = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, space);
+    text.remove_prefix(std::min(space + 1, text.size()));
+    if (line.size() + word.size() + 1 > kWidth) {
+      lines += line + "\n";
+      line = kIndent;
+    }
+    line += line.size() > kIndent.size() ? " " : "";
+    line += word;
+  }
+  return lines + line + "\n";
+}
+
+}  // namespace
+
+std::string to_toml(const TrainConfig& config) {
+  TrainConfig copy = config;
+  std::string text;
+  std::string_view section;
+  for (const ConfigKey& key : config_keys()) {
+    const auto dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      text += section.empty() ? "" : "\n";
+      section = key.name.substr(0, dot);
+      text += fmt::format("[{}]\n", section);
+    }
+    const std::string value = std::visit(Print(), key.field(copy));
+    const std::string_view leaf = key.name.substr(dot + 1);
+    text += value.empty() ? fmt::format("# {} is unset\n", leaf)
+                          : fmt::format("{} = {}\n", leaf, value);
+  }
+  return text;
+}
+
+std::string config_help() {
+  std::string text =
+      "Keys of a configuration file, and of KEY=VALUE on the command line.\n"
+      "Relative paths start from the folder of the file; on the command line,\n"
+      "from the working folder.\n";
+  for (const ConfigKey& key : config_keys()) {
+    text += fmt::format("\n{}  ({}; default {})\n{}", key.name, type_of(key),
+                        default_of(key), wrapped(key.doc));
+  }
+  return text;
+}
+
+}  // namespace accordion

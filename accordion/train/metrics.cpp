@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace accordion {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Times, rates and sizes do not need 17 digits; losses and norms do.
+double hundredths(double value) {
+  return std::round(value * 100.0) / 100.0;
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& file)
+    : path_(file), file_(file) {
+  if (!file_) {
+    throw std::runtime_error(
+        fmt::format("[MetricsWriter] Cannot write '{}'. Check run.dir and its "
+                    "permissions.",
+                    file.string()));
+  }
+}
+
+void MetricsWriter::write(const StepMetrics& metrics) {
+  write_line(Json{{"step", metrics.step},
+                  {"loss", metrics.loss},
+                  {"grad_norm", metrics.grad_norm},
+                  {"lr", metrics.lr},
+                  {"ms", hundredths(metrics.ms)},
+                  {"tokens_per_s", hundredths(metrics.tokens_per_s)}}
+                 .dump());
+}
+
+void MetricsWriter::write(const ValidationMetrics& metrics) {
+  write_line(Json{{"step", metrics.step},
+                  {"val_loss", metrics.loss},
+                  {"val_accuracy", metrics.accuracy}}
+                 .dump());
+}
+
+void MetricsWriter::write(const RunSummary& summary) {
+  Json line = {{"summary", true},
+               {"steps", summary.steps},
+               {"world", summary.world_size},
+               {"final_loss", summary.final_loss},
+               {"step_ms_median", hundredths(summary.step_ms_median)},
+               {"tokens_per_s", hundredths(summary.tokens_per_s)}};
+  if (summary.validation) {
+    line["val_loss"] = summary.validation->loss;
+    line["val_accuracy"] = summary.validation->accuracy;
+  }
+  for (const MemoryUse& memory : summary.memory) {
+    line["rss_mib"].push_back(hundredths(memory.rss_mib));
+    line["pss_mib"].push_back(hundredths(memory.pss_mib));
+  }
+  if (summary.interrupted) {
+    line["interrupted"] = true;
+  }
+  write_line(line.dump());
+}
+
+void MetricsWriter::write_line(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) {
+    throw std::runtime_error(
+        fmt::format("[MetricsWriter] Writing '{}' failed. Is the disk full?",
+                    path_.string()));
+  }
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) {
+    return 0.0;
+  }
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle]
+                                : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace accordion

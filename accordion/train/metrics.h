@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "accordion/train/memory_use.h"
+
+namespace accordion {
+
+/// What is known of a step after it.
+struct StepMetrics {
+  std::int64_t step = 0;   ///< counted from 0
+  double loss = 0.0;       ///< mean over the tokens of all ranks, in nats
+  double grad_norm = 0.0;  ///< of the global gradient, before clipping
+  double lr = 0.0;
+  double ms = 0.0;  ///< fetching the batch to the end of the optimizer
+  double tokens_per_s = 0.0;  ///< of all ranks together
+};
+
+/// A measurement on held-out text.
+struct ValidationMetrics {
+  std::int64_t step = 0;  ///< the last one before it
+  double loss = 0.0;      ///< nats per token
+  double accuracy = 0.0;  ///< part of tokens whose likeliest guess is right
+};
+
+/// A whole run, in one line.
+struct RunSummary {
+  std::int64_t steps = 0;
+  int world_size = 1;
+  double final_loss = 0.0;  ///< of the last step
+  double step_ms_median = 0.0;
+  double tokens_per_s = 0.0;                    ///< at the median
+  std::optional<ValidationMetrics> validation;  ///< the last one
+  std::vector<MemoryUse> memory;                ///< peaks, per rank
+  bool interrupted = false;  ///< a signal ended the run early
+};
+
+/// Writes metrics.jsonl: one JSON object a line, flushed line by line so that a
+/// run can be watched and one that dies leaves all it measured.
+class MetricsWriter {
+ public:
+  /// Throws std::runtime_error that names the file when it cannot be written
+  explicit MetricsWriter(const std::filesystem::path& file);
+
+  void write(const StepMetrics& metrics);
+  void write(const ValidationMetrics& metrics);
+  void write(const RunSummary& summary);
+
+ private:
+  void write_line(const std::string& line);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+/// The middle value, or the mean of the middle two; 0 of nothing.
+[[nodiscard]] double median(std::vector<double> values);
+
+}  // namespace accordion

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace accordion {
+
+/// Everything `accordion train` can be told, with its defaults. The keys of a
+/// configuration file are the paths of these fields ("train.batch_size");
+/// config_keys.cpp documents each, with its range.
+///
+/// A value that load_config returned is valid; treat it as immutable.
+struct TrainConfig {
+  struct Run {
+    std::string dir;  ///< empty: a new folder under runs/
+    std::int64_t seed = 1;
+  } run;
+  struct Model {
+    std::string config;
+    std::string init;  ///< empty: fresh weights
+  } model;
+  struct Data {
+    std::string path;
+    std::string tokenizer = "bytes";
+    std::int64_t seq_len = 256;
+    std::string order = "shuffled";
+    double validation_fraction = 0.05;
+  } data;
+  struct Train {
+    std::int64_t steps = 1000;  ///< 0: as many as `seconds` allows
+    double seconds = 0.0;       ///< 0: no limit
+    std::int64_t batch_size = 8;
+    std::int64_t grad_accumulation = 1;
+    std::int64_t threads = 0;  ///< 0: the host's cores over its ranks
+  } train;
+  struct Optimizer {
+    double lr = 3e-4;
+    std::array<double, 2> betas = {0.9, 0.95};
+    double eps = 1e-8;
+    double weight_decay = 0.1;
+    double clip_norm = 1.0;  ///< 0: gradients are not clipped
+    bool decay_norms = false;
+  } optimizer;
+  struct Schedule {
+    std::string name = "constant";
+    std::int64_t warmup_steps = 0;
+    double min_lr_ratio = 0.1;
+  } schedule;
+  struct Fsdp {
+    std::string strategy = "full_shard";
+    std::optional<bool> reshard_after_forward;  ///< unset: all but the root
+    std::string param_dtype = "fp32";
+    std::string reduce_dtype = "fp32";
+    std::int64_t prefetch = 1;
+    std::string backend = "shm";
+  } fsdp;
+  struct Eval {
+    std::int64_t every = 0;  ///< 0: never
+    std::int64_t sequences = 64;
+  } eval;
+  struct Sample {
+    std::string prompt;  ///< empty: no sample
+    std::int64_t length = 300;
+    double temperature = 0.7;
+  } sample;
+  struct Log {
+    std::int64_t every = 10;
+  } log;
+};
+
+/// Reads a TOML file, then applies `overrides` ("train.steps=10"). Relative
+/// paths in the file are relative to its folder, those in overrides to the
+/// working folder; both come out absolute.
+///
+/// Throws std::invalid_argument that names file and line: a file that is no
+///        TOML, an unknown key (with the nearest valid one), a value of the
+///        wrong type, out of range, or at odds with another
+TrainConfig load_config(const std::filesystem::path& file,
+                        std::span<const std::string> overrides = {});
+
+/// The same from text; `name` stands for the file in errors and its parent
+/// folder is where relative paths start.
+TrainConfig parse_config(std::string_view text,
+                         const std::filesystem::path& name,
+                         std::span<const std::string> overrides = {});
+
+/// A TOML file with every key; load_config reads the same values back.
+std::string to_toml(const TrainConfig& config);
+
+/// Each key with type, default and meaning, for a terminal.
+std::string config_help();
+
+}  // namespace accordion

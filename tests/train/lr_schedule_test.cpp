@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/lr_schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace accordion {
+namespace {
+
+TEST(LrSchedule, ConstantStaysAtThePeakAfterWarmUp) {
+  const LrSchedule schedule = {
+      .decay = LrDecay::Constant, .peak = 2.0, .warmup_steps = 4};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 0), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 3), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4000), 2.0);
+}
+
+TEST(LrSchedule, WithoutWarmUpStartsAtThePeak) {
+  EXPECT_DOUBLE_EQ(learning_rate({.peak = 3e-4}, 0), 3e-4);
+}
+
+TEST(LrSchedule, CosineFallsFromThePeakToItsLeastValue) {
+  const LrSchedule schedule = {.decay = LrDecay::Cosine,
+                               .peak = 1.0,
+                               .warmup_steps = 10,
+                               .total_steps = 111,
+                               .min_ratio = 0.2};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 9), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 10), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 60), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 110), 0.2);
+  for (int step = 11; step < 111; ++step) {
+    EXPECT_LT(learning_rate(schedule, step), learning_rate(schedule, step - 1));
+  }
+}
+
+TEST(LrSchedule, CosineFollowsTimeWhereStepsAreUnknown) {
+  const LrSchedule schedule = {
+      .decay = LrDecay::Cosine, .peak = 1.0, .min_ratio = 0.0};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1000, 0.0), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1000, 0.5), 0.5);
+  EXPECT_NEAR(learning_rate(schedule, 1000, 1.0), 0.0, 1e-15);
+  EXPECT_NEAR(learning_rate(schedule, 1000, 1.5), 0.0, 1e-15);
+}
+
+TEST(LrSchedule, StepsOrTimeDecideWhicheverIsFurther) {
+  const LrSchedule schedule = {
+      .decay = LrDecay::Cosine, .peak = 1.0, .total_steps = 101};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 50, 0.1), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 10, 0.5), 0.5);
+}
+
+TEST(LrSchedule, WarmUpOfTheWholeRunEndsAtThePeak) {
+  const LrSchedule schedule = {.decay = LrDecay::Cosine,
+                               .peak = 1.0,
+                               .warmup_steps = 5,
+                               .total_steps = 5};
+  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 1.0);
+}
+
+}  // namespace
+}  // namespace accordion

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/metrics.h"
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/fixtures.h"
+
+namespace accordion {
+namespace {
+
+using testing::read_file;
+using testing::TemporaryFolder;
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
+  std::istringstream text(read_file(file));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+  }
+  return lines;
+}
+
+TEST(Metrics, StepLineKeepsLossAndNormExactly) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsWriter writer(file);
+  const double loss = 5.505534648895264;
+  const double norm = 1.0 / 3.0;
+  writer.write(StepMetrics{.step = 3,
+                           .loss = loss,
+                           .grad_norm = norm,
+                           .lr = 3e-4,
+                           .ms = 12.3456,
+                           .tokens_per_s = 100.0});
+  // Still open: a line must be there at once.
+  const auto lines = lines_of(file);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["step"], 3);
+  EXPECT_EQ(lines[0]["loss"].get<double>(), loss);
+  EXPECT_EQ(lines[0]["grad_norm"].get<double>(), norm);
+  EXPECT_EQ(lines[0]["lr"].get<double>(), 3e-4);
+  EXPECT_EQ(lines[0]["ms"].get<double>(), 12.35);
+  EXPECT_EQ(lines[0]["tokens_per_s"].get<double>(), 100.0);
+}
+
+TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsWriter writer(file);
+  writer.write(ValidationMetrics{.step = 9, .loss = 1.5, .accuracy = 0.5});
+  RunSummary summary;
+  summary.steps = 10;
+  summary.world_size = 2;
+  summary.final_loss = 1.25;
+  summary.memory = {{100.0, 50.0}, {101.0, 51.0}};
+  summary.validation = ValidationMetrics{.step = 9, .loss = 1.5};
+  writer.write(summary);
+  const auto lines = lines_of(file);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["val_loss"], 1.5);
+  EXPECT_EQ(lines[0]["val_accuracy"], 0.5);
+  EXPECT_EQ(lines[1]["summary"], true);
+  EXPECT_EQ(lines[1]["final_loss"], 1.25);
+  EXPECT_EQ(lines[1]["val_loss"], 1.5);
+  EXPECT_EQ(lines[1]["rss_mib"], nlohmann::json({100.0, 101.0}));
+  EXPECT_EQ(lines[1]["pss_mib"], nlohmann::json({50.0, 51.0}));
+  EXPECT_FALSE(lines[1].contains("interrupted"));
+}
+
+TEST(Metrics, FileThatCannotBeWrittenIsAnError) {
+  EXPECT_THAT(
+      testing::message_of([] { MetricsWriter("/nowhere/metrics.jsonl"); }),
+      ::testing::HasSubstr("Cannot write '/nowhere/metrics.jsonl'"));
+  MetricsWriter full("/dev/full");
+  EXPECT_THAT(testing::message_of([&] { full.write(StepMetrics{}); }),
+              ::testing::HasSubstr("Writing '/dev/full' failed"));
+}
+
+TEST(Metrics, MedianOfEvenAndOddCounts) {
+  EXPECT_EQ(median({}), 0.0);
+  EXPECT_EQ(median({3.0, 1.0, 9.0}), 3.0);
+  EXPECT_EQ(median({4.0, 1.0, 9.0, 2.0}), 3.0);
+}
+
+}  // namespace
+}  // namespace accordion

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/stop_signal.h"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+namespace accordion {
+namespace {
+
+int handled = 0;
+
+TEST(StopSignal, FirstSignalOnlyRaisesTheFlag) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const StopSignal stop;
+    EXPECT_FALSE(stop.raised());
+    std::raise(signal);
+    EXPECT_TRUE(stop.raised());
+  }
+}
+
+TEST(StopSignal, FormerHandlersComeBack) {
+  handled = 0;
+  std::signal(SIGTERM, [](int) { ++handled; });
+  {
+    const StopSignal stop;
+    std::raise(SIGTERM);
+    EXPECT_EQ(handled, 0);
+  }
+  std::raise(SIGTERM);
+  std::signal(SIGTERM, SIG_DFL);
+  EXPECT_EQ(handled, 1);
+}
+
+TEST(StopSignalDeathTest, SecondSignalEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const StopSignal stop;
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+}  // namespace
+}  // namespace accordion

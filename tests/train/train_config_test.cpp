@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/train_config.h"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "accordion/train/config_keys.h"
+#include "tests/data/fixtures.h"
+
+namespace accordion {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+constexpr std::string_view kMinimal =
+    "data.path = \"text.txt\"\n"
+    "model.config = \"model.json\"\n";
+
+TrainConfig parse(std::string_view more,
+                  const std::vector<std::string>& overrides = {}) {
+  return parse_config(std::string(kMinimal) + std::string(more),
+                      "/etc/run/demo.toml", overrides);
+}
+
+std::string error_of(std::string_view more,
+                     const std::vector<std::string>& overrides = {}) {
+  return message_of([&] { parse(more, overrides); });
+}
+
+TEST(TrainConfig, ReadsEveryTypeOfValue) {
+  const TrainConfig config = parse(
+      "[train]\nsteps = 7\nseconds = 2\n"
+      "[optimizer]\nbetas = [0.5, 0.75]\nlr = 1e-2\ndecay_norms = true\n"
+      "[fsdp]\nstrategy = \"no_shard\"\nreshard_after_forward = false\n");
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.seconds, 2.0);
+  EXPECT_EQ(config.optimizer.betas[1], 0.75);
+  EXPECT_EQ(config.optimizer.lr, 0.01);
+  EXPECT_TRUE(config.optimizer.decay_norms);
+  EXPECT_EQ(config.fsdp.strategy, "no_shard");
+  EXPECT_EQ(config.fsdp.reshard_after_forward, false);
+}
+
+TEST(TrainConfig, OverridesWinAndTextNeedsNoQuotes) {
+  const TrainConfig config =
+      parse("train.steps = 7\n",
+            {"train.steps=9", "data.order=strided", "sample.prompt=In the = 1",
+             "optimizer.betas=[0.1, 0.2]", "model.init=\"/a b\""});
+  EXPECT_EQ(config.train.steps, 9);
+  EXPECT_EQ(config.data.order, "strided");
+  EXPECT_EQ(config.sample.prompt, "In the = 1");
+  EXPECT_EQ(config.optimizer.betas[0], 0.1);
+  EXPECT_EQ(config.model.init, "/a b");
+}
+
+TEST(TrainConfig, RelativePathsStartAtTheFileOrTheWorkingFolder) {
+  const TrainConfig config = parse("", {"model.config=other.json"});
+  EXPECT_EQ(config.data.path, "/etc/run/text.txt");
+  EXPECT_EQ(config.model.config,
+            std::filesystem::current_path() / "other.json");
+}
+
+TEST(TrainConfig, PrintedFileReadsBackTheSame) {
+  const TrainConfig config =
+      parse("", {"optimizer.eps=1e-8", "optimizer.lr=0.00031",
+                 "train.seconds=3", "sample.prompt=a \"quoted\"\tword",
+                 "fsdp.reshard_after_forward=true"});
+  const std::string text = to_toml(config);
+  const TrainConfig again = parse_config(text, "/elsewhere/config.toml");
+  EXPECT_EQ(to_toml(again), text);
+  EXPECT_EQ(again.optimizer.eps, 1e-8);
+  EXPECT_EQ(again.optimizer.lr, 0.00031);
+  EXPECT_EQ(again.sample.prompt, "a \"quoted\"\tword");
+  EXPECT_EQ(again.fsdp.reshard_after_forward, true);
+  EXPECT_EQ(again.data.path, "/etc/run/text.txt");
+}
+
+TEST(TrainConfig, PrintedFileAndHelpHoldEveryKey) {
+  const std::string text = to_toml(TrainConfig());
+  const std::string help = config_help();
+  for (const ConfigKey& key : config_keys()) {
+    const auto leaf = key.name.substr(key.name.find('.') + 1);
+    EXPECT_THAT(text, HasSubstr(leaf));
+    EXPECT_THAT(help, HasSubstr(fmt::format("\n{}  (", key.name)));
+  }
+}
+
+TEST(TrainConfig, HelpShowsTypeDefaultAndChoices) {
+  const std::string help = config_help();
+  EXPECT_THAT(help, HasSubstr("fsdp.strategy  (full_shard | no_shard; "
+                              "default \"full_shard\")"));
+  EXPECT_THAT(help, HasSubstr("train.steps  (integer at least 0; "
+                              "default 1000)"));
+  EXPECT_THAT(help, HasSubstr("optimizer.lr  (number greater than 0; "
+                              "default 0.0003)"));
+}
+
+TEST(TrainConfig, DefaultsLieInTheirRanges) {
+  TrainConfig defaults;
+  for (const ConfigKey& key : config_keys()) {
+    const ConfigField field = key.field(defaults);
+    if (const auto* integer = std::get_if<std::int64_t*>(&field)) {
+      EXPECT_TRUE(key.range.contains(static_cast<double>(**integer)))
+          << key.name;
+    } else if (const auto* number = std::get_if<double*>(&field)) {
+      EXPECT_TRUE(key.range.contains(**number)) << key.name;
+    } else if (const auto* text = std::get_if<std::string*>(&field);
+               text && !key.choices.empty()) {
+      EXPECT_THAT(key.choices, ::testing::Contains(**text)) << key.name;
+    }
+  }
+}
+
+TEST(TrainConfig, UnknownKeyNamesFileLineAndNearestKey) {
+  const std::string message = error_of("[train]\nsteps = 1\nbatchsize = 2\n");
+  EXPECT_THAT(message, HasSubstr("/etc/run/demo.toml:5"));
+  EXPECT_THAT(message, HasSubstr("unknown key 'train.batchsize'"));
+  EXPECT_THAT(message, HasSubstr("Did you mean 'train.batch_size'?"));
+}
+
+TEST(TrainConfig, UnknownSectionAndNestedKeyAreErrors) {
+  EXPECT_THAT(error_of("[optimiser]\nlr = 1.0\n"),
+              HasSubstr("Did you mean 'optimizer.lr'?"));
+  EXPECT_THAT(error_of("[train.steps]\nmore = 1\n"),
+              HasSubstr("'train.steps' wants an integer"));
+  EXPECT_THAT(error_of("[train.extra]\n"),
+              HasSubstr("unknown key 'train.extra'"));
+}
+
+TEST(TrainConfig, UnknownKeyOnTheCommandLineIsAnError) {
+  const std::string message = error_of("", {"fsdp.prefetsh=2"});
+  EXPECT_THAT(message, HasSubstr("command line"));
+  EXPECT_THAT(message, HasSubstr("Did you mean 'fsdp.prefetch'?"));
+  EXPECT_THAT(error_of("", {"train.steps"}), HasSubstr("is no KEY=VALUE"));
+}
+
+TEST(TrainConfig, ValueOfTheWrongTypeNamesBothTypes) {
+  EXPECT_THAT(error_of("train.steps = \"ten\"\n"),
+              HasSubstr("'train.steps' wants an integer, got "));
+  EXPECT_THAT(error_of("train.steps = 1.5\n"), HasSubstr("demo.toml:3"));
+  EXPECT_THAT(error_of("optimizer.lr = true\n"), HasSubstr("wants a number"));
+  EXPECT_THAT(error_of("optimizer.betas = [0.9]\n"),
+              HasSubstr("two numbers in brackets"));
+  EXPECT_THAT(error_of("optimizer.decay_norms = 1\n"),
+              HasSubstr("wants true or false"));
+  EXPECT_THAT(error_of("data.order = 3\n"), HasSubstr("wants text"));
+  EXPECT_THAT(error_of("", {"train.steps=ten"}),
+              HasSubstr("'train.steps' wants integer, got 'ten'"));
+}
+
+TEST(TrainConfig, ValueOutOfRangeSaysTheRange) {
+  EXPECT_THAT(error_of("train.batch_size = 0\n"),
+              HasSubstr("'train.batch_size' is 0; it must be at least 1."));
+  EXPECT_THAT(error_of("data.validation_fraction = 1.0\n"),
+              HasSubstr("at least 0 and less than 1"));
+  EXPECT_THAT(error_of("optimizer.lr = nan\n"),
+              HasSubstr("must be greater than 0"));
+  EXPECT_THAT(error_of("optimizer.betas = [0.9, 1.0]\n"),
+              HasSubstr("'optimizer.betas' is 1"));
+}
+
+TEST(TrainConfig, ChoiceThatDoesNotExistListsTheValidOnes) {
+  EXPECT_THAT(error_of("fsdp.strategy = \"shard_grad_op\"\n"),
+              HasSubstr("valid values: \"full_shard\", \"no_shard\""));
+  EXPECT_THAT(error_of("schedule.name = \"linear\"\n"),
+              HasSubstr("valid values: \"constant\", \"cosine\""));
+}
+
+TEST(TrainConfig, KeysThatContradictEachOtherAreErrors) {
+  EXPECT_THAT(error_of("train.steps = 0\n"), HasSubstr("would not end"));
+  EXPECT_THAT(error_of("train.steps = 5\nschedule.warmup_steps = 6\n"),
+              HasSubstr("more than 'train.steps' (5)"));
+  EXPECT_THAT(error_of("eval.every = 5\ndata.order = \"strided\"\n"),
+              HasSubstr("holds nothing out"));
+  EXPECT_THAT(error_of("eval.every = 5\ndata.validation_fraction = 0\n"),
+              HasSubstr("nothing is held out"));
+}
+
+TEST(TrainConfig, MissingTextOrModelIsAnError) {
+  EXPECT_THAT(message_of([] { parse_config("", "a.toml"); }),
+              HasSubstr("'data.path' is not set"));
+  EXPECT_THAT(message_of([] { parse_config("data.path = \"x\"\n", "a.toml"); }),
+              HasSubstr("'model.config' is not set"));
+}
+
+TEST(TrainConfig, FileThatIsNoTomlNamesTheLine) {
+  const std::string message = error_of("steps = = 3\n");
+  EXPECT_THAT(message, HasSubstr("demo.toml:3: this is no TOML"));
+}
+
+TEST(TrainConfig, FileThatIsMissingIsAnError) {
+  EXPECT_THAT(message_of([] { load_config("/nowhere/a.toml"); }),
+              HasSubstr("Cannot read '/nowhere/a.toml'"));
+  const TemporaryFolder folder;
+  EXPECT_EQ(load_config(folder.write("a.toml", kMinimal)).data.path,
+            folder.path() / "text.txt");
+}
+
+TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("steps", "steps"), 0U);
+  EXPECT_EQ(edit_distance("step", "steps"), 1U);
+}
+
+}  // namespace
+}  // namespace accordion
