@@ -11,10 +11,10 @@ namespace accordion {
 /// What happens to a unit at one point of a step.
 ///
 /// // [Note: markers and actions]
-/// Forward, ForwardEnd, Backward and BackwardEnd are markers: the user's program
-/// reaches them, and the executor does nothing but check the order (and wait for
-/// the unit's all-gather at Forward and Backward). The others are actions: the
-/// executor does them as soon as the marker before them is passed.
+/// Forward, ForwardEnd, Backward and BackwardEnd are markers: the user's
+/// program reaches them, and the executor does nothing but check the order (and
+/// wait for the unit's all-gather at Forward and Backward). The others are
+/// actions: the executor does them as soon as the marker before them is passed.
 enum class ActionKind : std::uint8_t {
   Unshard,       ///< start the all-gather of the parameters, into `slot`
   Reshard,       ///< free the unsharded parameters
@@ -34,15 +34,16 @@ enum class ActionKind : std::uint8_t {
 
 struct Action {
   ActionKind kind;
-  int unit = 0;   ///< index into StepSchedule::units
-  int slot = -1;  ///< buffer slot for Unshard and Backward; -1 where there is none
+  int unit = 0;  ///< index into StepSchedule::units
+  int slot =
+      -1;  ///< buffer slot for Unshard and Backward; -1 where there is none
 
   bool operator==(const Action&) const = default;
 };
 
 /// What the schedule must know of a unit.
 struct ScheduledUnit {
-  std::string name;  ///< FQN; "" prints as "(root)"
+  std::string name;                  ///< FQN; "" prints as "(root)"
   std::int64_t unsharded_bytes = 0;  ///< of one all-gather; 0: never gathered
   std::int64_t gradient_bytes = 0;   ///< of one reduction; 0: all frozen
   /// Kept unsharded from forward to backward; such a unit has slots of its own.
@@ -50,6 +51,9 @@ struct ScheduledUnit {
 
   bool operator==(const ScheduledUnit&) const = default;
 };
+
+/// How a unit is called in messages and tables: its name in quotes, or (root).
+[[nodiscard]] std::string display_name(const ScheduledUnit& unit);
 
 /// The ordered actions of one step: forward, backward and the communication in
 /// between. A value: it can be made, edited, compared, printed; the executor
@@ -69,9 +73,23 @@ struct StepSchedule {
 /// A schedule for a program that passes `markers` in this order (recorded, or
 /// made by forward_backward_markers).
 ///
-/// Each unit is unsharded `prefetch` units ahead of its Forward and Backward,
-/// resharded after both (after backward only where kept), and its reduction is
-/// finished while the next unit's backward runs.
+/// Each unit is unsharded before its Forward and Backward, `prefetch` units
+/// ahead, and resharded when its last open forward call returns and after its
+/// backward; a kept one only after its backward. Its reduction starts at
+/// BackwardEnd and is finished when the next unit's has started.
+///
+/// // [Note: last unit]
+/// A unit is not resharded when its next unshard would be due at once, that is,
+/// before or right after the beginning of the next unit: between its forward
+/// and backward the last unit stays, and so does a unit that is called again
+/// at once. It saves an all-gather and holds no more units at a time than
+/// prefetching does anyway: `prefetch` + 1, where calls are not nested.
+///
+/// // [Note: slots]
+/// Kept units have slots of their own. The others share slots of the size of
+/// the largest, as many as are in use at a time, and one more where `prefetch`
+/// > 0; the one that has been free longest is taken, so that its last readers
+/// on slower ranks are done when it is written again.
 ///
 /// Throws std::invalid_argument for markers that no program can produce, such
 ///        as an end without a begin, or prefetch < 0
@@ -90,8 +108,11 @@ std::vector<Action> forward_backward_markers(
 /// the end every unit is resharded.
 std::string validate(const StepSchedule& schedule);
 
-/// The schedule as a table: one line an action, with slots and the bytes
-/// unsharded after it.
+/// The most bytes of parameters that are unsharded at a time.
+std::int64_t peak_unsharded_bytes(const StepSchedule& schedule);
+
+/// The schedule as a table: one line an action, with slots (p0 holds
+/// parameters, g0 gradients) and the bytes unsharded after it.
 std::string to_table(const StepSchedule& schedule);
 
 }  // namespace accordion

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "accordion/schedule/step_schedule.h"
+
+namespace accordion {
+namespace {
+
+std::string_view verb(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::Unshard:
+      return "unshard";
+    case ActionKind::Reshard:
+      return "reshard";
+    case ActionKind::Forward:
+      return "forward {";
+    case ActionKind::ForwardEnd:
+      return "} forward";
+    case ActionKind::Backward:
+      return "backward {";
+    case ActionKind::BackwardEnd:
+      return "} backward";
+    case ActionKind::Reduce:
+      return "reduce";
+    case ActionKind::FinishReduce:
+      return "finish reduce";
+  }
+  return "?";
+}
+
+/// Tables also show edited schedules whose units do not exist.
+std::string unit_name(const StepSchedule& schedule, int unit) {
+  if (unit < 0 || unit >= static_cast<int>(schedule.units.size())) {
+    return fmt::format("unit {}?", unit);
+  }
+  const std::string& name = schedule.units[unit].name;
+  return name.empty() ? "(root)" : name;
+}
+
+std::string slot_name(const Action& action) {
+  if (action.slot < 0) {
+    return "";
+  }
+  return fmt::format("{}{}", action.kind == ActionKind::Unshard ? 'p' : 'g',
+                     action.slot);
+}
+
+/// What an action adds to the unsharded bytes.
+std::int64_t unsharded_change(const StepSchedule& schedule,
+                              const Action& action) {
+  if (action.unit < 0 ||
+      action.unit >= static_cast<int>(schedule.units.size())) {
+    return 0;
+  }
+  const std::int64_t bytes = schedule.units[action.unit].unsharded_bytes;
+  if (action.kind == ActionKind::Unshard) {
+    return bytes;
+  }
+  return action.kind == ActionKind::Reshard ? -bytes : 0;
+}
+
+std::string mib(std::int64_t bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes) / (1 << 20));
+}
+
+/// "p0 12.00, p1-p3 4.00 each": neighbours of one size are put together.
+std::string slot_sizes(char prefix, const std::vector<std::int64_t>& slots) {
+  std::string text;
+  for (std::size_t i = 0; i < slots.size();) {
+    std::size_t end = i + 1;
+    while (end < slots.size() && slots[end] == slots[i]) {
+      ++end;
+    }
+    text += text.empty() ? "" : ", ";
+    text += end == i + 1 ? fmt::format("{}{} {}", prefix, i, mib(slots[i]))
+                         : fmt::format("{0}{1}-{0}{2} {3} each", prefix, i,
+                                       end - 1, mib(slots[i]));
+    i = end;
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+std::int64_t peak_unsharded_bytes(const StepSchedule& schedule) {
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  for (const Action& action : schedule.actions) {
+    now += unsharded_change(schedule, action);
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
+std::string to_table(const StepSchedule& schedule) {
+  std::size_t width = 4;
+  for (const Action& action : schedule.actions) {
+    width = std::max(width, unit_name(schedule, action.unit).size());
+  }
+  std::string table;
+  const auto out = std::back_inserter(table);
+  fmt::format_to(out, "{:>4}  {:<13}  {:<{}}  {:>4}  {:>13}\n", "#", "action",
+                 "unit", width, "slot", "unsharded MiB");
+  std::int64_t unsharded = 0;
+  for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
+    const Action& action = schedule.actions[i];
+    unsharded += unsharded_change(schedule, action);
+    fmt::format_to(out, "{:>4}  {:<13}  {:<{}}  {:>4}  {:>13}\n", i,
+                   verb(action.kind), unit_name(schedule, action.unit), width,
+                   slot_name(action), mib(unsharded));
+  }
+  fmt::format_to(out, "parameter slots (MiB): {}\n",
+                 slot_sizes('p', schedule.parameter_slots));
+  fmt::format_to(out, "gradient slots (MiB): {}\n",
+                 slot_sizes('g', schedule.gradient_slots));
+  fmt::format_to(out, "peak unsharded MiB: {}\n",
+                 mib(peak_unsharded_bytes(schedule)));
+  return table;
+}
+
+}  // namespace accordion

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fmt/format.h>
+
+#include "accordion/schedule/step_schedule.h"
+
+namespace accordion {
+namespace {
+
+/// Follows a schedule action by action as the executor would, without doing
+/// anything. Each check returns the fault in words, or an empty string.
+class Follower {
+ public:
+  explicit Follower(const StepSchedule& schedule)
+      : schedule_(schedule),
+        units_(schedule.units.size()),
+        parameter_owner_(schedule.parameter_slots.size(), -1),
+        gradient_owner_(schedule.gradient_slots.size(), -1) {}
+
+  std::string follow(const Action& action) {
+    const auto num_units = static_cast<int>(units_.size());
+    if (action.unit < 0 || action.unit >= num_units) {
+      return fmt::format("there is no unit {}; the schedule has {}",
+                         action.unit, num_units);
+    }
+    const bool takes_slot = action.kind == ActionKind::Unshard ||
+                            action.kind == ActionKind::Backward;
+    if (!takes_slot && action.slot != -1) {
+      return fmt::format("slot {} for {}, which uses none", action.slot,
+                         name(action.unit));
+    }
+    switch (action.kind) {
+      case ActionKind::Unshard:
+        return unshard(action);
+      case ActionKind::Reshard:
+        return reshard(action.unit);
+      case ActionKind::Forward:
+        return forward(action.unit);
+      case ActionKind::ForwardEnd:
+        return forward_end(action.unit);
+      case ActionKind::Backward:
+        return backward(action);
+      case ActionKind::BackwardEnd:
+        return backward_end(action.unit);
+      case ActionKind::Reduce:
+        return reduce(action.unit);
+      case ActionKind::FinishReduce:
+        return finish_reduce(action.unit);
+    }
+    return fmt::format("unknown action {}", static_cast<int>(action.kind));
+  }
+
+  /// What is left undone after the last action.
+  [[nodiscard]] std::string end() const {
+    for (int i = 0; i < static_cast<int>(units_.size()); ++i) {
+      const UnitState& unit = units_[i];
+      if (unit.open_forwards > 0) {
+        return fmt::format("forward of {} never ends", name(i));
+      }
+      if (unit.gradient == Gradient::Arriving) {
+        return fmt::format("backward of {} never ends", name(i));
+      }
+      if (unit.gradient == Gradient::Ready) {
+        return fmt::format("the gradient of {} is never reduced", name(i));
+      }
+      if (unit.gradient == Gradient::Reducing) {
+        return fmt::format("the reduction of {} is never finished", name(i));
+      }
+      if (unit.parameter_slot >= 0) {
+        return fmt::format("{} is never resharded", name(i));
+      }
+    }
+    return "";
+  }
+
+ private:
+  enum class Gradient { None, Arriving, Ready, Reducing };
+
+  struct UnitState {
+    int parameter_slot = -1;  ///< -1 while sharded
+    int gradient_slot = -1;
+    int open_forwards = 0;
+    bool had_forward = false;
+    Gradient gradient = Gradient::None;
+  };
+
+  [[nodiscard]] std::string name(int unit) const {
+    return display_name(schedule_.units[unit]);
+  }
+
+  [[nodiscard]] bool is_missing(int unit) const {
+    return schedule_.units[unit].unsharded_bytes > 0 &&
+           units_[unit].parameter_slot < 0;
+  }
+
+  /// Gives slot `slot` of `owners` to a unit that needs `bytes`.
+  std::string take(std::vector<int>& owners,
+                   const std::vector<std::int64_t>& slots, int slot, int unit,
+                   std::int64_t bytes, std::string_view kind) {
+    if (slot < 0 || slot >= static_cast<int>(slots.size())) {
+      return fmt::format("{} takes {} slot {}, but there are {}", name(unit),
+                         kind, slot, slots.size());
+    }
+    if (owners[slot] >= 0) {
+      return fmt::format("{} takes {} slot {} while {} uses it", name(unit),
+                         kind, slot, name(owners[slot]));
+    }
+    if (slots[slot] < bytes) {
+      return fmt::format("{} needs {} bytes, but {} slot {} has {}", name(unit),
+                         bytes, kind, slot, slots[slot]);
+    }
+    owners[slot] = unit;
+    return "";
+  }
+
+  std::string unshard(const Action& action) {
+    UnitState& unit = units_[action.unit];
+    const std::int64_t bytes = schedule_.units[action.unit].unsharded_bytes;
+    if (bytes == 0) {
+      return fmt::format("unshard of {}, which has nothing to gather",
+                         name(action.unit));
+    }
+    if (unit.parameter_slot >= 0) {
+      return fmt::format("unshard of {}, which is unsharded already",
+                         name(action.unit));
+    }
+    std::string fault = take(parameter_owner_, schedule_.parameter_slots,
+                             action.slot, action.unit, bytes, "parameter");
+    unit.parameter_slot = action.slot;
+    return fault;
+  }
+
+  std::string reshard(int i) {
+    UnitState& unit = units_[i];
+    if (unit.parameter_slot < 0) {
+      return fmt::format("reshard of {}, which is not unsharded", name(i));
+    }
+    if (unit.open_forwards > 0) {
+      return fmt::format("reshard of {} while its forward runs", name(i));
+    }
+    if (unit.gradient == Gradient::Arriving) {
+      return fmt::format("reshard of {} while its backward runs", name(i));
+    }
+    parameter_owner_[unit.parameter_slot] = -1;
+    unit.parameter_slot = -1;
+    return "";
+  }
+
+  std::string forward(int i) {
+    if (is_missing(i)) {
+      return fmt::format("forward of {} without an unshard before it", name(i));
+    }
+    ++units_[i].open_forwards;
+    units_[i].had_forward = true;
+    return "";
+  }
+
+  std::string forward_end(int i) {
+    if (units_[i].open_forwards == 0) {
+      return fmt::format("end of a forward of {} that has not begun", name(i));
+    }
+    --units_[i].open_forwards;
+    return "";
+  }
+
+  std::string backward(const Action& action) {
+    UnitState& unit = units_[action.unit];
+    if (!unit.had_forward) {
+      return fmt::format("backward of {} before its forward",
+                         name(action.unit));
+    }
+    if (is_missing(action.unit)) {
+      return fmt::format("backward of {} without an unshard before it",
+                         name(action.unit));
+    }
+    if (unit.gradient != Gradient::None) {
+      return fmt::format(
+          "backward of {} begins before the one before it is reduced and "
+          "finished",
+          name(action.unit));
+    }
+    unit.gradient = Gradient::Arriving;
+    const std::int64_t bytes = schedule_.units[action.unit].gradient_bytes;
+    if (bytes == 0) {
+      return action.slot == -1
+                 ? ""
+                 : fmt::format("gradient slot {} for {}, which has no gradient",
+                               action.slot, name(action.unit));
+    }
+    unit.gradient_slot = action.slot;
+    return take(gradient_owner_, schedule_.gradient_slots, action.slot,
+                action.unit, bytes, "gradient");
+  }
+
+  std::string backward_end(int i) {
+    UnitState& unit = units_[i];
+    if (unit.gradient != Gradient::Arriving) {
+      return fmt::format("end of a backward of {} that has not begun", name(i));
+    }
+    unit.gradient = schedule_.units[i].gradient_bytes > 0 ? Gradient::Ready
+                                                          : Gradient::None;
+    return "";
+  }
+
+  std::string reduce(int i) {
+    if (units_[i].gradient != Gradient::Ready) {
+      return fmt::format("reduce of {}, whose gradient is not complete",
+                         name(i));
+    }
+    units_[i].gradient = Gradient::Reducing;
+    return "";
+  }
+
+  std::string finish_reduce(int i) {
+    UnitState& unit = units_[i];
+    if (unit.gradient != Gradient::Reducing) {
+      return fmt::format("end of a reduction of {} that has not begun",
+                         name(i));
+    }
+    gradient_owner_[unit.gradient_slot] = -1;
+    unit.gradient = Gradient::None;
+    return "";
+  }
+
+  const StepSchedule& schedule_;
+  std::vector<UnitState> units_;
+  std::vector<int> parameter_owner_;  ///< unit that uses the slot, or -1
+  std::vector<int> gradient_owner_;
+};
+
+}  // namespace
+
+std::string validate(const StepSchedule& schedule) {
+  Follower follower(schedule);
+  for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
+    const std::string fault = follower.follow(schedule.actions[i]);
+    if (!fault.empty()) {
+      return fmt::format("action {}: {}", i, fault);
+    }
+  }
+  const std::string fault = follower.end();
+  return fault.empty() ? "" : "at the end: " + fault;
+}
+
+}  // namespace accordion
