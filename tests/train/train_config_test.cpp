@@ -159,6 +159,8 @@ TEST(TrainConfig, ValueOutOfRangeSaysTheRange) {
               HasSubstr("'train.batch_size' is 0; it must be at least 1."));
   EXPECT_THAT(error_of("data.validation_fraction = 1.0\n"),
               HasSubstr("at least 0 and less than 1"));
+  EXPECT_THAT(error_of("optimizer.lr = 0\n"),
+              HasSubstr("'optimizer.lr' is 0; it must be greater than 0."));
   EXPECT_THAT(error_of("optimizer.lr = nan\n"),
               HasSubstr("must be greater than 0"));
   EXPECT_THAT(error_of("optimizer.betas = [0.9, 1.0]\n"),
