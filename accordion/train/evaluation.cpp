@@ -14,8 +14,7 @@ std::int64_t evaluation_windows(std::int64_t bytes,
 }
 
 std::vector<Batch> evaluation_batches(std::span<const std::uint8_t> text,
-                                      const EvaluationOptions& options,
-                                      std::int64_t ignored_target) {
+                                      const EvaluationOptions& options) {
   const auto bytes = static_cast<std::int64_t>(text.size());
   if (bytes < options.seq_len + 1) {
     throw std::invalid_argument(fmt::format(
@@ -32,7 +31,7 @@ std::vector<Batch> evaluation_batches(std::span<const std::uint8_t> text,
     Batch& batch = batches.emplace_back();
     batch.inputs.assign(
         static_cast<std::size_t>(options.batch_size * options.seq_len), 0);
-    batch.targets.assign(batch.inputs.size(), ignored_target);
+    batch.targets.assign(batch.inputs.size(), kNoTarget);
     for (std::int64_t row = 0; row < options.batch_size; ++row) {
       const std::int64_t window =
           first + options.rank * options.batch_size + row;

@@ -14,8 +14,6 @@
 namespace accordion {
 namespace {
 
-constexpr std::int64_t kIgnored = -100;
-
 /// Byte j is j.
 std::vector<std::uint8_t> counting_text(std::size_t bytes) {
   std::vector<std::uint8_t> text(bytes);
@@ -28,10 +26,10 @@ std::vector<std::int64_t> starts(std::span<const std::uint8_t> text,
                                  EvaluationOptions options) {
   std::vector<std::int64_t> starts;
   for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
-    for (const Batch& batch : evaluation_batches(text, options, kIgnored)) {
+    for (const Batch& batch : evaluation_batches(text, options)) {
       for (std::int64_t row = 0; row < options.batch_size; ++row) {
         const auto at = static_cast<std::size_t>(row * options.seq_len);
-        if (batch.targets[at] != kIgnored) {
+        if (batch.targets[at] != kNoTarget) {
           EXPECT_EQ(batch.targets[at], batch.inputs[at] + 1);
           starts.push_back(batch.inputs[at]);
         }
@@ -68,23 +66,21 @@ TEST(Evaluation, AnyWorldSizeMeasuresTheSameWindowsOnce) {
 TEST(Evaluation, EveryRankHasEquallyManyBatches) {
   const auto text = counting_text(200);
   for (int rank = 0; rank < 4; ++rank) {
-    const auto batches = evaluation_batches(text,
-                                            {.seq_len = 10,
-                                             .sequences = 9,
-                                             .batch_size = 2,
-                                             .rank = rank,
-                                             .world_size = 4},
-                                            kIgnored);
+    const auto batches = evaluation_batches(text, {.seq_len = 10,
+                                                   .sequences = 9,
+                                                   .batch_size = 2,
+                                                   .rank = rank,
+                                                   .world_size = 4});
     EXPECT_EQ(batches.size(), 2U) << "rank " << rank;
   }
 }
 
 TEST(Evaluation, HeldOutTextShorterThanAWindowIsAnError) {
   const auto text = counting_text(10);
-  EXPECT_THAT(testing::message_of(
-                  [&] { evaluation_batches(text, {.seq_len = 10}, kIgnored); }),
-              ::testing::HasSubstr("too short: 10 bytes, but seq_len 10 needs "
-                                   "at least 11"));
+  EXPECT_THAT(
+      testing::message_of([&] { evaluation_batches(text, {.seq_len = 10}); }),
+      ::testing::HasSubstr("too short: 10 bytes, but seq_len 10 needs "
+                           "at least 11"));
 }
 
 }  // namespace
