@@ -71,7 +71,7 @@ class CommBuffer {
 /// One section of a grouped all-gather: rank r's piece lands in elements
 /// [r * numel, (r + 1) * numel) of `full` on every rank.
 struct GatherPart {
-  const void* local;   ///< [numel] of local_dtype
+  const void* local;  ///< [numel] of local_dtype
   DType local_dtype;
   void* full;          ///< [world_size * numel] of full_dtype
   DType full_dtype;    ///< converted on the way, round to nearest even
@@ -86,9 +86,9 @@ struct GatherPart {
 /// every rank. It is multiplied by `scale`, rounded to reduce_dtype, and then
 /// stored to `local`, or added to it where `accumulate` is set.
 struct ReducePart {
-  const void* full;    ///< [world_size * numel] of full_dtype, the wire dtype
+  const void* full;  ///< [world_size * numel] of full_dtype, the wire dtype
   DType full_dtype;
-  void* local;         ///< [numel] of local_dtype
+  void* local;  ///< [numel] of local_dtype
   DType local_dtype;
   DType reduce_dtype;
   std::int64_t numel;  ///< elements per rank

@@ -12,7 +12,7 @@ struct Rendezvous {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  int local_world_size = 1;  ///< ranks on this host
+  int local_world_size = 1;           ///< ranks on this host
   std::string address = "127.0.0.1";  ///< of the host of rank 0
   int port = 29500;
   /// Tells jobs on the same host and port apart (torchrun's run id); may be

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+// Loops over elements, one type combination each. They hold no decisions, so
+// that the compiler turns each into vector code for the CPU it runs on.
+namespace accordion::detail {
+
+void bf16_to_fp32(float* to, const std::uint16_t* from, std::int64_t numel);
+void fp32_to_bf16(std::uint16_t* to, const float* from, std::int64_t numel);
+void fp16_to_fp32(float* to, const std::uint16_t* from, std::int64_t numel);
+void fp32_to_fp16(std::uint16_t* to, const float* from, std::int64_t numel);
+
+/// sum[i] += from[i]
+void add_fp32(float* sum, const float* from, std::int64_t numel);
+void add_bf16(float* sum, const std::uint16_t* from, std::int64_t numel);
+void add_fp64(double* sum, const double* from, std::int64_t numel);
+
+/// sum[i] = (a[i] + b[i]) * scale; `sum` may be `a` or `b`.
+void add_pair_fp32(float* sum, const float* a, const float* b, float scale,
+                   std::int64_t numel);
+void add_pair_bf16(float* sum, const std::uint16_t* a, const std::uint16_t* b,
+                   float scale, std::int64_t numel);
+
+void scale_fp32(float* values, float scale, std::int64_t numel);
+void scale_fp64(double* values, double scale, std::int64_t numel);
+
+}  // namespace accordion::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/comm/fake/fake_communicator.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "accordion/comm/elements.h"
+#include "accordion/comm/shm/memory.h"
+
+namespace accordion {
+namespace {
+
+class PrivateBuffer final : public CommBuffer {
+ public:
+  PrivateBuffer(std::int64_t bytes, std::string_view label)
+      : CommBuffer(nullptr, bytes),
+        mapping_(
+            detail::Mapping::anonymous(detail::page_aligned(bytes), label)) {
+    data_ = mapping_.data();
+  }
+
+ private:
+  detail::Mapping mapping_;
+};
+
+class FakeCommunicator final : public Communicator {
+ public:
+  FakeCommunicator(std::string_view backend, int rank, int world_size,
+                   std::chrono::milliseconds timeout)
+      : backend_(backend),
+        rank_(rank),
+        world_size_(world_size),
+        timeout_(timeout) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  std::string_view backend() const override { return backend_; }
+  const CommCounters& counters() const override { return counters_; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+
+  std::unique_ptr<CommBuffer> allocate_common(std::int64_t bytes,
+                                              std::string_view label) override {
+    return allocate(bytes, label);
+  }
+  std::unique_ptr<CommBuffer> allocate_exported(
+      std::int64_t bytes, std::string_view label) override {
+    return allocate(bytes, label);
+  }
+  void acquire(CommBuffer&) override {}
+  void release(CommBuffer&) override {}
+
+  Work all_gather_into(std::span<const GatherPart> parts, CommBuffer*,
+                       std::string_view) override {
+    for (const GatherPart& part : parts) {
+      detail::check_part(part, "all_gather_into");
+      for (int rank = 0; rank < world_size_; ++rank) {
+        detail::convert(
+            detail::offset(part.full, part.full_dtype, rank * part.numel),
+            part.full_dtype, part.local, part.local_dtype, part.numel);
+      }
+    }
+    count(CommOp::AllGather, detail::full_bytes(parts, world_size_));
+    return {};
+  }
+
+  Work reduce_scatter_into(std::span<const ReducePart> parts, CommBuffer*,
+                           std::string_view) override {
+    for (const ReducePart& part : parts) {
+      detail::check_part(part, "reduce_scatter_into");
+      sum_copies(
+          part, detail::offset(part.full, part.full_dtype, rank_ * part.numel));
+    }
+    count(CommOp::ReduceScatter, detail::full_bytes(parts, world_size_));
+    return {};
+  }
+
+  Work all_reduce(std::span<const ReducePart> parts, CommBuffer*,
+                  std::string_view) override {
+    for (const ReducePart& part : parts) {
+      detail::check_part(part, "all_reduce");
+      sum_copies(part, part.full);
+    }
+    count(CommOp::AllReduce, detail::full_bytes(parts, 1));
+    return {};
+  }
+
+  void broadcast(void*, std::int64_t bytes, int, std::string_view) override {
+    count(CommOp::Broadcast, bytes);
+  }
+  void barrier(std::string_view) override { count(CommOp::Barrier, 0); }
+
+ private:
+  std::unique_ptr<CommBuffer> allocate(std::int64_t bytes,
+                                       std::string_view label) {
+    const std::int64_t pages = detail::page_aligned(bytes);
+    detail::check_memory_limits(pages, 0, label);
+    auto buffer = std::make_unique<PrivateBuffer>(bytes, label);
+    count(CommOp::Allocate, bytes);
+    return buffer;
+  }
+
+  void sum_copies(const ReducePart& part, const void* operand) const {
+    const std::vector<const void*> copies(static_cast<std::size_t>(world_size_),
+                                          operand);
+    detail::reduce(copies, part.full_dtype, detail::target_of(part),
+                   part.numel);
+  }
+
+  void count(CommOp op, std::int64_t bytes) {
+    counters_.calls[static_cast<std::size_t>(op)] += 1;
+    counters_.bytes[static_cast<std::size_t>(op)] += bytes;
+  }
+
+  const std::string backend_;
+  const int rank_;
+  const int world_size_;
+  const std::chrono::milliseconds timeout_;
+  CommCounters counters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_fake_communicator(int rank, int world_size) {
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw std::invalid_argument(
+        fmt::format("[make_fake_communicator] rank {} of {}: ranks count from "
+                    "0 and there is at least one",
+                    rank, world_size));
+  }
+  return std::make_unique<FakeCommunicator>("fake", rank, world_size,
+                                            std::chrono::minutes(5));
+}
+
+std::unique_ptr<Communicator> make_lone_communicator(
+    std::string_view backend, std::chrono::milliseconds timeout) {
+  return std::make_unique<FakeCommunicator>(backend, 0, 1, timeout);
+}
+
+}  // namespace accordion

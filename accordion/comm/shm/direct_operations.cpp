@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/comm/shm/direct_operations.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "accordion/comm/elements.h"
+
+namespace accordion::detail {
+namespace {
+
+// Where the memory at `mine`, in this rank's buffer, lies in each rank's.
+std::vector<const void*> in_every_buffer(const ShmContext& context,
+                                         const Segment& segment,
+                                         const void* mine) {
+  const auto distance =
+      static_cast<const std::byte*>(mine) - segment.base(context.rank);
+  std::vector<const void*> places;
+  for (int rank = 0; rank < context.world_size; ++rank) {
+    places.push_back(segment.base(rank) + distance);
+  }
+  return places;
+}
+
+void finish_use(ShmContext& context, Segment& segment) {
+  ++segment.finished;
+  context.control.publish(done(segment.id), segment.finished);
+}
+
+// Elements [first, first + count) of a part of an all-reduce.
+struct Range {
+  std::int64_t first;
+  std::int64_t count;
+};
+
+Range range_of(std::int64_t numel, int rank, int world_size) {
+  // Whole cache lines of any dtype, so that no two ranks write to one.
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t piece =
+      ((numel + world_size - 1) / world_size + kLine - 1) / kLine * kLine;
+  const std::int64_t first = std::min(numel, rank * piece);
+  return {first, std::min(piece, numel - first)};
+}
+
+}  // namespace
+
+DirectGather::DirectGather(ShmContext& context, std::uint64_t call,
+                           std::string_view label,
+                           std::span<const GatherPart> parts,
+                           std::shared_ptr<Segment> segment)
+    : Operation(context, CommOp::AllGather, call, label),
+      parts_(parts.begin(), parts.end()),
+      segment_(std::move(segment)),
+      former_use_(segment_->uses) {
+  ++segment_->uses;
+}
+
+DirectGather::~DirectGather() = default;
+
+bool DirectGather::try_write() {
+  if (!context_.control.reached(done(segment_->id), former_use_)) {
+    return false;
+  }
+  for (const GatherPart& part : parts_) {
+    convert(offset(part.full, part.full_dtype, context_.rank * part.numel),
+            part.full_dtype, part.local, part.local_dtype, part.numel);
+  }
+  written_ = true;
+  context_.control.publish(ready(CommOp::AllGather), call());
+  return true;
+}
+
+void DirectGather::finish() {
+  if (!written_) {
+    wait(done(segment_->id), former_use_,
+         "for every rank to release the buffer's former content");
+    context_.progress();
+  }
+  if (!written_) {
+    throw std::logic_error("[shm] an all-gather was overtaken by a later one");
+  }
+  wait(ready(CommOp::AllGather), call(), "for the data of every rank");
+  ++segment_->finished;
+}
+
+DirectReduceScatter::DirectReduceScatter(ShmContext& context,
+                                         std::uint64_t call,
+                                         std::string_view label,
+                                         std::span<const ReducePart> parts,
+                                         std::shared_ptr<Segment> segment)
+    : Operation(context, CommOp::ReduceScatter, call, label),
+      parts_(parts.begin(), parts.end()),
+      segment_(std::move(segment)) {
+  ++segment_->uses;
+}
+
+void DirectReduceScatter::finish() {
+  for (const ReducePart& part : parts_) {
+    const auto* mine =
+        offset(part.full, part.full_dtype, context_.rank * part.numel);
+    reduce(in_every_buffer(context_, *segment_, mine), part.full_dtype,
+           target_of(part), part.numel);
+  }
+  finish_use(context_, *segment_);
+}
+
+DirectAllReduce::DirectAllReduce(ShmContext& context, std::uint64_t call,
+                                 std::string_view label,
+                                 std::span<const ReducePart> parts,
+                                 std::shared_ptr<Segment> segment)
+    : Operation(context, CommOp::AllReduce, call, label),
+      parts_(parts.begin(), parts.end()),
+      segment_(std::move(segment)) {
+  ++segment_->uses;
+}
+
+bool DirectAllReduce::possible(std::span<const ReducePart> parts) {
+  return std::all_of(parts.begin(), parts.end(), [](const ReducePart& part) {
+    const bool narrower =
+        element_bytes(part.reduce_dtype) < element_bytes(part.full_dtype);
+    return part.reduce_dtype == part.full_dtype || narrower;
+  });
+}
+
+void DirectAllReduce::finish() {
+  for (const ReducePart& part : parts_) {
+    reduce_own_range(part);
+  }
+  context_.control.publish(kReduced, call());
+  wait(kReduced, call(), "for the sums of every rank");
+  for (const ReducePart& part : parts_) {
+    copy_ranges(part);
+  }
+  finish_use(context_, *segment_);
+}
+
+// Nobody but rank r reads range r of any buffer until rank r says that it holds
+// the sum: so the sum may replace the range of its own.
+void DirectAllReduce::reduce_own_range(const ReducePart& part) const {
+  const Range range = range_of(part.numel, context_.rank, context_.world_size);
+  const auto* mine = offset(part.full, part.full_dtype, range.first);
+  const ReduceTarget in_place = {
+      .local = const_cast<std::byte*>(mine),
+      .local_dtype = part.full_dtype,
+      .reduce_dtype = part.reduce_dtype,
+      .scale = part.scale,
+      .accumulate = false,
+  };
+  reduce(in_every_buffer(context_, *segment_, mine), part.full_dtype, in_place,
+         range.count);
+}
+
+// Where `local` is `full`, the copy of range q goes over this rank's operand of
+// range q, which rank q has read.
+void DirectAllReduce::copy_ranges(const ReducePart& part) const {
+  for (int owner = 0; owner < context_.world_size; ++owner) {
+    const Range range = range_of(part.numel, owner, context_.world_size);
+    const auto* mine = offset(part.full, part.full_dtype, range.first);
+    const void* sum = in_every_buffer(context_, *segment_,
+                                      mine)[static_cast<std::size_t>(owner)];
+    void* local = offset(part.local, part.local_dtype, range.first);
+    if (!part.accumulate) {
+      convert(local, part.local_dtype, sum, part.full_dtype, range.count);
+      continue;
+    }
+    const ReduceTarget add = {local, part.local_dtype, part.reduce_dtype, 1.0,
+                              true};
+    reduce(std::array{sum}, part.full_dtype, add, range.count);
+  }
+}
+
+}  // namespace accordion::detail

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/comm/shm/memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "accordion/comm/communicator.h"
+
+namespace accordion::detail {
+namespace {
+
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+[[noreturn]] void fail(std::int64_t bytes, std::string_view label,
+                       std::string_view why) {
+  throw CommError(fmt::format(
+      "[shm] cannot allocate {} bytes of shared memory for '{}': {}. Use a "
+      "smaller model or batch, more ranks, or allow this job more memory.",
+      bytes, label, why));
+}
+
+// The number in a file of one line, or kNoLimit: the file is absent, or says
+// "max".
+std::int64_t read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  return file >> number ? number : kNoLimit;
+}
+
+std::int64_t available_on_host() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::int64_t kib = 0;
+  std::string unit;
+  while (file >> key >> kib) {
+    if (key == "MemAvailable:") {
+      return kib * 1024;
+    }
+    std::getline(file, unit);
+  }
+  return kNoLimit;
+}
+
+// What the control group of this process leaves, version 2 or 1 as containers
+// see it.
+std::int64_t available_in_container() {
+  const auto left = [](const char* limit, const char* used) {
+    const std::int64_t maximum = read_number(limit);
+    const std::int64_t current = read_number(used);
+    const bool known = maximum != kNoLimit && current != kNoLimit;
+    return known ? std::max<std::int64_t>(0, maximum - current) : kNoLimit;
+  };
+  return std::min(
+      left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+      left("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+           "/sys/fs/cgroup/memory/memory.usage_in_bytes"));
+}
+
+// Brings every page in now, so that no step pays for a page fault.
+void populate(std::byte* data, std::int64_t bytes) {
+  if (madvise(data, static_cast<std::size_t>(bytes), MADV_POPULATE_WRITE) ==
+      0) {
+    return;
+  }
+  // Before Linux 5.14. Only read: another rank may be writing already.
+  for (std::int64_t at = 0; at < bytes; at += page_aligned(1)) {
+    static_cast<void>(*static_cast<volatile std::byte*>(data + at));
+  }
+}
+
+std::byte* map(std::int64_t bytes, int flags, int fd, std::string_view label) {
+  void* data = mmap(nullptr, static_cast<std::size_t>(bytes),
+                    PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (data == MAP_FAILED) {
+    fail(bytes, label, fmt::format("mmap: {}", std::strerror(errno)));
+  }
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+std::int64_t page_aligned(std::int64_t bytes) {
+  static const std::int64_t page = sysconf(_SC_PAGESIZE);
+  return (std::max<std::int64_t>(bytes, 1) + page - 1) / page * page;
+}
+
+void check_memory_limits(std::int64_t bytes, std::int64_t file_bytes,
+                         std::string_view label) {
+  rlimit limit{};
+  // Beyond this limit ftruncate would raise SIGXFSZ, which ends the process.
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      static_cast<rlim_t>(file_bytes) > limit.rlim_cur) {
+    fail(file_bytes, label,
+         fmt::format("the limit on file sizes (ulimit -f) is {} bytes",
+                     limit.rlim_cur));
+  }
+  if (const std::int64_t left = available_on_host(); bytes > left) {
+    fail(bytes, label, fmt::format("this host has {} bytes available", left));
+  }
+  if (const std::int64_t left = available_in_container(); bytes > left) {
+    fail(bytes, label,
+         fmt::format("this container may use {} bytes more", left));
+  }
+}
+
+FileDescriptor create_memory_file(std::int64_t bytes, std::string_view label) {
+  FileDescriptor file(memfd_create("accordion", MFD_CLOEXEC));
+  if (!file.valid()) {
+    fail(bytes, label, fmt::format("memfd_create: {}", std::strerror(errno)));
+  }
+  if (ftruncate(file.get(), bytes) != 0 ||
+      fallocate(file.get(), 0, 0, bytes) != 0) {
+    fail(bytes, label, std::strerror(errno));
+  }
+  return file;
+}
+
+Mapping Mapping::shared(int memory_file, std::int64_t bytes,
+                        std::string_view label) {
+  Mapping mapping(map(bytes, MAP_SHARED, memory_file, label), bytes);
+  // Only helps where the administrator allows huge pages in shared memory.
+  madvise(mapping.data_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  populate(mapping.data_, bytes);
+  return mapping;
+}
+
+Mapping Mapping::anonymous(std::int64_t bytes, std::string_view label) {
+  Mapping mapping(map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1, label), bytes);
+  madvise(mapping.data_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  populate(mapping.data_, bytes);
+  return mapping;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) {
+    munmap(data_, static_cast<std::size_t>(bytes_));
+  }
+}
+
+}  // namespace accordion::detail

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "accordion/comm/shm/file_descriptor.h"
+
+// [Note: shared memory] Segments are memfds: memory with a file descriptor and
+// no name, which the kernel frees with its last user, however that one ended.
+// They do not live in /dev/shm and ignore its size. Pages are reserved when the
+// segment is made: a page that cannot be had later would be a SIGBUS in the
+// middle of a step.
+namespace accordion::detail {
+
+/// Throws CommError when `bytes` more bytes of shared memory would not fit: the
+/// memory that is free on this host or allowed to this container, or the
+/// largest file this process may make. `bytes` is what all ranks together ask
+/// for, `file_bytes` the largest single segment among it.
+void check_memory_limits(std::int64_t bytes, std::int64_t file_bytes,
+                         std::string_view label);
+
+/// A zeroed memfd whose pages are reserved. Throws CommError that names the
+/// bytes.
+FileDescriptor create_memory_file(std::int64_t bytes, std::string_view label);
+
+/// Memory mapped into this process, every page present; unmaps when destroyed.
+class Mapping {
+ public:
+  /// Maps the whole of a memfd. Throws CommError that names the bytes.
+  static Mapping shared(int memory_file, std::int64_t bytes,
+                        std::string_view label);
+  /// Maps zeroed memory of this process alone, in huge pages where possible.
+  static Mapping anonymous(std::int64_t bytes, std::string_view label);
+
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping();
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  Mapping(std::byte* data, std::int64_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_;
+  std::int64_t bytes_;
+};
+
+/// Rounded up to whole pages, and at least one.
+[[nodiscard]] std::int64_t page_aligned(std::int64_t bytes);
+
+}  // namespace accordion::detail

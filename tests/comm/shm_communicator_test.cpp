@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/comm/shm/shm_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/comm/collective_checks.h"
+#include "tests/support/rank_harness.h"
+
+namespace accordion::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::unique_ptr<Communicator> connect(const RankContext& context) {
+  return connect_shm({.rank = context.rank,
+                      .world_size = context.world_size,
+                      .name = context.session,
+                      .timeout = std::chrono::seconds(30)});
+}
+
+const RankProgram kCollectives("shm_collectives", [](const RankContext& c) {
+  const auto communicator = connect(c);
+  check_collectives(*communicator, Memory::CommBuffers);
+  check_collectives(*communicator, Memory::Ordinary);
+  check_counters(*communicator);
+  check_sums_repeat(*communicator, Memory::CommBuffers);
+  check_sums_repeat(*communicator, Memory::Ordinary);
+});
+
+const RankProgram kSlotReuse("shm_slot_reuse", [](const RankContext& c) {
+  check_slot_reuse(*connect(c), 400);
+});
+
+// Each rank allocates, and reports what it got.
+const RankProgram kPeersSeeExports("shm_exports", [](const RankContext& c) {
+  const auto communicator = connect(c);
+  const auto common = communicator->allocate_common(10, "common");
+  EXPECT_EQ(common->bytes(), 10);
+  EXPECT_EQ(common->data()[9], std::byte{0});
+  communicator->barrier("zero everywhere");
+  if (c.rank == 0) {
+    common->data()[9] = std::byte{42};
+  }
+  communicator->barrier("written");
+  EXPECT_EQ(common->data()[9], std::byte{42});
+});
+
+class ShmWorld : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, ShmWorld, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(ShmWorld, CollectivesAreRightBetweenProcesses) {
+  expect_ranks_pass(kCollectives, GetParam());
+}
+
+TEST_P(ShmWorld, CollectivesAreRightBetweenThreads) {
+  auto ranks = make_local_shm_group(GetParam(), milliseconds(30'000));
+  run_threads(ranks, [](Communicator& communicator) {
+    check_collectives(communicator, Memory::CommBuffers);
+    check_collectives(communicator, Memory::Ordinary);
+    check_counters(communicator);
+    check_sums_repeat(communicator, Memory::CommBuffers);
+    check_sums_repeat(communicator, Memory::Ordinary);
+  });
+}
+
+TEST_P(ShmWorld, SlotsAreNotOverwrittenBeforeTheirLastReader) {
+  expect_ranks_pass(kSlotReuse, GetParam());
+  auto ranks = make_local_shm_group(GetParam(), milliseconds(30'000));
+  run_threads(ranks, [](Communicator& communicator) {
+    check_slot_reuse(communicator, 400);
+  });
+}
+
+TEST(ShmCommunicator, CommonBufferIsTheSameMemoryOnEveryRank) {
+  expect_ranks_pass(kPeersSeeExports, 3);
+}
+
+void with_two_ranks(const std::function<void(Communicator&)>& body) {
+  auto ranks = make_local_shm_group(2, milliseconds(20'000));
+  run_threads(ranks, body);
+}
+
+// Rank 0 issues the gather after the reduction but waits for it first.
+TEST(ShmCommunicator, GatherOvertakesReduction) {
+  with_two_ranks([](Communicator& communicator) {
+    const auto gradients = communicator.allocate_exported(800, "gradients");
+    const auto slot = communicator.allocate_common(800, "slot");
+    std::vector<float> local(100, 1.0f);
+    const ReducePart reduce = {gradients->data(), DType::Float32, local.data(),
+                               DType::Float32,    DType::Float32, 100};
+    const GatherPart gather = {local.data(), DType::Float32, slot->data(),
+                               DType::Float32, 100};
+    Work reduction;
+    if (communicator.rank() == 0) {
+      reduction =
+          communicator.reduce_scatter_into({&reduce, 1}, gradients.get(), "g");
+    }
+    communicator.all_gather_into({&gather, 1}, slot.get(), "p").wait();
+    if (communicator.rank() == 1) {
+      reduction =
+          communicator.reduce_scatter_into({&reduce, 1}, gradients.get(), "g");
+    }
+    reduction.wait();
+    EXPECT_EQ(local[0], 0.0f);
+  });
+}
+
+// Operations on ordinary memory take their rounds in the order of issue, even
+// where the ranks wait in another.
+TEST(ShmCommunicator, RanksMayWaitInDifferentOrder) {
+  with_two_ranks([](Communicator& communicator) {
+    std::vector<float> local(1000, 1.0f);
+    std::vector<float> full(2000);
+    std::vector<float> ones(2000, 1.0f);
+    std::vector<float> sum(1000);
+    const GatherPart gather = {local.data(), DType::Float32, full.data(),
+                               DType::Float32, 1000};
+    const ReducePart reduce = {ones.data(),    DType::Float32, sum.data(),
+                               DType::Float32, DType::Float32, 1000};
+    Work first = communicator.all_gather_into({&gather, 1}, nullptr, "a");
+    Work second = communicator.reduce_scatter_into({&reduce, 1}, nullptr, "b");
+    (communicator.rank() == 0 ? first : second).wait();
+    (communicator.rank() == 0 ? second : first).wait();
+    EXPECT_EQ(full[1999], 1.0f);
+    EXPECT_EQ(sum[999], 2.0f);
+  });
+}
+
+TEST(ShmCommunicator, StartDoesNotWaitForASlowReader) {
+  with_two_ranks([](Communicator& communicator) {
+    const auto slot = communicator.allocate_common(8, "slot");
+    float mine = static_cast<float>(communicator.rank());
+    const GatherPart part = {&mine, DType::Float32, slot->data(),
+                             DType::Float32, 1};
+    communicator.all_gather_into({&part, 1}, slot.get(), "one").wait();
+    if (communicator.rank() == 1) {
+      // Rank 0 passes this barrier only if its second gather did not block.
+      communicator.barrier("rank 0 has started its second gather");
+      EXPECT_EQ(reinterpret_cast<float*>(slot->data())[0], 0.0f);
+    }
+    communicator.release(*slot);
+    mine = 7.0f;
+    Work second = communicator.all_gather_into({&part, 1}, slot.get(), "two");
+    if (communicator.rank() == 0) {
+      communicator.barrier("rank 0 has started its second gather");
+    }
+    second.wait();
+    EXPECT_EQ(reinterpret_cast<float*>(slot->data())[1], 7.0f);
+  });
+}
+
+TEST(ShmCommunicator, UnreleasedBufferIsAnErrorNotAHang) {
+  with_two_ranks([](Communicator& communicator) {
+    const auto slot = communicator.allocate_common(8, "slot");
+    const float mine = 1.0f;
+    const GatherPart part = {&mine, DType::Float32, slot->data(),
+                             DType::Float32, 1};
+    communicator.all_gather_into({&part, 1}, slot.get(), "one").wait();
+    EXPECT_NE(message_of([&] {
+                return communicator
+                    .all_gather_into({&part, 1}, slot.get(), "two")
+                    .wait();
+              }).find("has not released buffer 'slot'"),
+              std::string::npos);
+    EXPECT_NE(message_of([&] {
+                communicator.acquire(*slot);
+              }).find("in use by this rank itself"),
+              std::string::npos);
+  });
+}
+
+TEST(ShmCommunicator, WrongBufferIsNamed) {
+  with_two_ranks([](Communicator& communicator) {
+    const auto slot = communicator.allocate_common(64, "my slot");
+    float value[2] = {};
+    const ReducePart part = {slot->data(),   DType::Float32, value,
+                             DType::Float32, DType::Float32, 2};
+    EXPECT_NE(
+        message_of([&] {
+          communicator.reduce_scatter_into({&part, 1}, slot.get(), "x").wait();
+        }).find("buffer 'my slot' is of the wrong kind"),
+        std::string::npos);
+    const GatherPart outside = {value, DType::Float32, slot->data() + 60,
+                                DType::Float32, 1};
+    EXPECT_NE(
+        message_of([&] {
+          communicator.all_gather_into({&outside, 1}, slot.get(), "x").wait();
+        }).find("does not lie in the buffer"),
+        std::string::npos);
+  });
+}
+
+TEST(ShmCommunicator, TooManyCallsInFlightIsAnError) {
+  with_two_ranks([](Communicator& communicator) {
+    float value[2] = {};
+    const ReducePart part = {value,          DType::Float32, value + 1,
+                             DType::Float32, DType::Float32, 1};
+    std::vector<Work> works;
+    for (int i = 0; i < 64; ++i) {
+      works.push_back(communicator.all_reduce({&part, 1}, nullptr, "many"));
+    }
+    EXPECT_NE(message_of([&] {
+                communicator.all_reduce({&part, 1}, nullptr, "many").wait();
+              }).find("64 calls are in flight already"),
+              std::string::npos);
+    for (Work& work : works) {
+      work.wait();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accordion::testing
