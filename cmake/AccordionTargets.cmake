@@ -8,7 +8,8 @@ function(accordion_compile_options target)
   endif()
   if(ACCORDION_SANITIZE)
     target_compile_options(${target} PUBLIC
-      -fsanitize=${ACCORDION_SANITIZE} -fno-omit-frame-pointer -g)
+      -fsanitize=${ACCORDION_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer -g)
     target_link_options(${target} PUBLIC -fsanitize=${ACCORDION_SANITIZE})
   endif()
 endfunction()
@@ -24,6 +25,8 @@ function(accordion_library name)
   endif()
   add_library(accordion_${name} STATIC ${ARG_SOURCES})
   add_library(accordion::${name} ALIAS accordion_${name})
+  set_target_properties(accordion_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY ACCORDION_LIBRARIES accordion_${name})
   target_compile_features(accordion_${name} PUBLIC cxx_std_20)
   target_include_directories(accordion_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
@@ -37,7 +40,7 @@ endfunction()
 
 # Gives a target LibTorch and the shared precompiled header.
 function(accordion_use_torch target)
-  target_link_libraries(${target} PUBLIC accordion_torch)
+  target_link_libraries(${target} PUBLIC accordion::torch)
   target_precompile_headers(${target} REUSE_FROM accordion_torch_pch)
 endfunction()
 
