@@ -26,6 +26,9 @@ struct DeviceMeshOptions {
   std::vector<MeshAxis> axes;
   /// Longest wait for a peer before an error.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// gloo: ranks compare what they call before each collective, so that a
+  /// disagreement is an error that names both sides. shm always does.
+  bool debug_calls = false;
 };
 
 /// An n-dimensional grid of ranks with a communicator along each axis. A

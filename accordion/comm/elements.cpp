@@ -268,6 +268,14 @@ void reduce(std::span<const void* const> sources, DType source_dtype,
   }
 }
 
+ElementRange all_reduce_range(std::int64_t numel, int rank, int world_size) {
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t piece =
+      ((numel + world_size - 1) / world_size + kLine - 1) / kLine * kLine;
+  const std::int64_t first = std::min(numel, rank * piece);
+  return {first, std::min(piece, numel - first)};
+}
+
 std::int64_t full_bytes(std::span<const GatherPart> parts, int world_size) {
   std::int64_t bytes = 0;
   for (const GatherPart& part : parts) {

@@ -55,6 +55,18 @@ void reduce(std::span<const void* const> sources, DType source_dtype,
   return static_cast<const std::byte*>(pointer) + numel * element_bytes(dtype);
 }
 
+/// Elements [first, first + count) of a part.
+struct ElementRange {
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// The range that `rank` sums in an all-reduce of `numel` elements: whole cache
+/// lines of any dtype, so that no two ranks write to one; empty for the last
+/// ranks of a small part.
+[[nodiscard]] ElementRange all_reduce_range(std::int64_t numel, int rank,
+                                            int world_size);
+
 /// What CommCounters counts for one call: full bytes over all parts.
 [[nodiscard]] std::int64_t full_bytes(std::span<const GatherPart> parts,
                                       int world_size);

@@ -8,23 +8,10 @@
 #include <vector>
 
 #include "accordion/comm/elements.h"
-#include "accordion/comm/shm/memory.h"
+#include "accordion/comm/private_buffer.h"
 
 namespace accordion {
 namespace {
-
-class PrivateBuffer final : public CommBuffer {
- public:
-  PrivateBuffer(std::int64_t bytes, std::string_view label)
-      : CommBuffer(nullptr, bytes),
-        mapping_(
-            detail::Mapping::anonymous(detail::page_aligned(bytes), label)) {
-    data_ = mapping_.data();
-  }
-
- private:
-  detail::Mapping mapping_;
-};
 
 class FakeCommunicator final : public Communicator {
  public:
@@ -95,9 +82,7 @@ class FakeCommunicator final : public Communicator {
  private:
   std::unique_ptr<CommBuffer> allocate(std::int64_t bytes,
                                        std::string_view label) {
-    const std::int64_t pages = detail::page_aligned(bytes);
-    detail::check_memory_limits(pages, 0, label);
-    auto buffer = std::make_unique<PrivateBuffer>(bytes, label);
+    auto buffer = detail::make_private_buffer(bytes, label);
     count(CommOp::Allocate, bytes);
     return buffer;
   }

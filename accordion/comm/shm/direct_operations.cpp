@@ -28,21 +28,6 @@ void finish_use(ShmContext& context, Segment& segment) {
   context.control.publish(done(segment.id), segment.finished);
 }
 
-// Elements [first, first + count) of a part of an all-reduce.
-struct Range {
-  std::int64_t first;
-  std::int64_t count;
-};
-
-Range range_of(std::int64_t numel, int rank, int world_size) {
-  // Whole cache lines of any dtype, so that no two ranks write to one.
-  constexpr std::int64_t kLine = 64;
-  const std::int64_t piece =
-      ((numel + world_size - 1) / world_size + kLine - 1) / kLine * kLine;
-  const std::int64_t first = std::min(numel, rank * piece);
-  return {first, std::min(piece, numel - first)};
-}
-
 }  // namespace
 
 DirectGather::DirectGather(ShmContext& context, std::uint64_t call,
@@ -138,7 +123,8 @@ void DirectAllReduce::finish() {
 // Nobody but rank r reads range r of any buffer until rank r says that it holds
 // the sum: so the sum may replace the range of its own.
 void DirectAllReduce::reduce_own_range(const ReducePart& part) const {
-  const Range range = range_of(part.numel, context_.rank, context_.world_size);
+  const ElementRange range =
+      all_reduce_range(part.numel, context_.rank, context_.world_size);
   const auto* mine = offset(part.full, part.full_dtype, range.first);
   const ReduceTarget in_place = {
       .local = const_cast<std::byte*>(mine),
@@ -155,7 +141,8 @@ void DirectAllReduce::reduce_own_range(const ReducePart& part) const {
 // range q, which rank q has read.
 void DirectAllReduce::copy_ranges(const ReducePart& part) const {
   for (int owner = 0; owner < context_.world_size; ++owner) {
-    const Range range = range_of(part.numel, owner, context_.world_size);
+    const ElementRange range =
+        all_reduce_range(part.numel, owner, context_.world_size);
     const auto* mine = offset(part.full, part.full_dtype, range.first);
     const void* sum = in_every_buffer(context_, *segment_,
                                       mine)[static_cast<std::size_t>(owner)];
