@@ -3,6 +3,10 @@
 function(accordion_compile_options target)
   # -fPIC everywhere: programs and libraries share one precompiled header.
   target_compile_options(${target} PRIVATE -fPIC -Wall -Wextra)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # Warns of "text" + std::to_string(x) in inlined library code (GCC PR 105651).
+    target_compile_options(${target} PRIVATE -Wno-restrict)
+  endif()
   if(ACCORDION_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()

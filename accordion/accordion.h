@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// All that a program which trains with Accordion includes.
+
+#include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/options.h"
+#include "accordion/module/unit.h"
