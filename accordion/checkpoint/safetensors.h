@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accordion {
+
+/// A file or folder of weights that cannot be used: what, where, what to do.
+class CheckpointError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One tensor of a safetensors file, as its header describes it.
+struct TensorEntry {
+  std::string name;
+  std::string dtype;  ///< as the format spells it: "F32", "BF16", "I64", …
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0;  ///< first byte, counted from the start of the file
+  std::int64_t end = 0;    ///< one past the last byte
+
+  /// Elements; 1 for a scalar.
+  [[nodiscard]] std::int64_t numel() const;
+};
+
+/// A safetensors file opened for reading.
+///
+/// The format: 8 bytes, the length of the header, little-endian; the header, a
+/// JSON object from tensor name to dtype, shape and [begin, end) of its bytes
+/// counted from the end of the header, and "__metadata__", strings by name; the
+/// bytes of the tensors, row-major, little-endian.
+///
+/// Threads  reads may run at the same time
+class SafetensorsFile {
+ public:
+  /// Opens a file and checks its header in full: lengths, offsets, shapes,
+  /// dtypes, names. The tensors' bytes are not read.
+  ///
+  /// Throws CheckpointError that names the file, and the tensor at fault
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// In the order of their bytes.
+  [[nodiscard]] const std::vector<TensorEntry>& tensors() const {
+    return tensors_;
+  }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
+    return metadata_;
+  }
+  /// Null when there is no such tensor.
+  [[nodiscard]] const TensorEntry* find(std::string_view name) const;
+
+  /// Reads elements [begin, begin + into.size()) of a tensor in row-major
+  /// order, converted to fp32 from F32, BF16 or F16. No other bytes are read.
+  ///
+  /// Throws CheckpointError for another dtype, a range outside the tensor, or
+  ///        when the file cannot be read
+  void read(const TensorEntry& tensor, std::int64_t begin,
+            std::span<float> into) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::vector<TensorEntry> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace accordion

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/checkpoint/safetensors_header.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace accordion::detail {
+namespace {
+
+using nlohmann::json;
+
+/// What the checks below need to say where a fault is.
+struct Place {
+  const std::string& file;
+  const std::string& tensor;
+};
+
+[[noreturn]] void fail(const Place& place, const std::string& what) {
+  throw CheckpointError(fmt::format(
+      "[safetensors] '{}', tensor '{}': {}. The file is damaged or was not "
+      "written completely; write or download it again.",
+      place.file, place.tensor, what));
+}
+
+/// Parses the object, refusing names that appear twice: the parser alone would
+/// keep the last.
+json parse_object(std::string_view text, const std::string& file) {
+  std::vector<std::set<std::string>> names;
+  std::string repeated;
+  const auto watch = [&](int /*depth*/, json::parse_event_t event,
+                         json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      names.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      names.pop_back();
+    } else if (event == json::parse_event_t::key &&
+               !names.back().insert(parsed.get<std::string>()).second) {
+      repeated = parsed.get<std::string>();
+    }
+    return true;
+  };
+  json header;
+  try {
+    header = json::parse(text, watch);
+  } catch (const json::exception& error) {
+    throw CheckpointError(
+        fmt::format("[safetensors] '{}': the header is not JSON ({}). Is it a "
+                    "safetensors file?",
+                    file, error.what()));
+  }
+  if (!repeated.empty()) {
+    fail({file, repeated}, "the name appears twice in the header");
+  }
+  if (!header.is_object()) {
+    throw CheckpointError(
+        fmt::format("[safetensors] '{}': the header is not a JSON object. Is "
+                    "it a safetensors file?",
+                    file));
+  }
+  return header;
+}
+
+std::int64_t non_negative(const json& value, const char* what,
+                          const Place& place) {
+  constexpr std::uint64_t kMax = INT64_MAX;
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax) {
+    fail(place, fmt::format("{} is {}, not a non-negative integer", what,
+                            value.dump()));
+  }
+  return value.get<std::int64_t>();
+}
+
+const json& member(const json& entry, const char* key, const Place& place) {
+  if (!entry.is_object() || !entry.contains(key)) {
+    fail(place, fmt::format("the header gives no {}", key));
+  }
+  return entry.at(key);
+}
+
+std::vector<std::int64_t> parse_shape(const json& value, const Place& place) {
+  if (!value.is_array()) {
+    fail(place, fmt::format("shape is {}, not an array", value.dump()));
+  }
+  std::vector<std::int64_t> shape;
+  for (const json& dim : value) {
+    shape.push_back(non_negative(dim, "a dim", place));
+  }
+  return shape;
+}
+
+/// Bytes that shape and dtype ask for; a fault where 63 bits do not hold it.
+std::int64_t expected_bytes(const TensorEntry& tensor, const Place& place) {
+  const std::int64_t element = safetensors_element_bytes(tensor.dtype);
+  if (element == 0) {
+    fail(place,
+         fmt::format("dtype '{}' is not one of the format's", tensor.dtype));
+  }
+  if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) {
+    return 0;
+  }
+  std::int64_t bytes = element;
+  for (const std::int64_t dim : tensor.shape) {
+    if (__builtin_mul_overflow(bytes, dim, &bytes)) {
+      fail(place, fmt::format("shape [{}] has more elements than 63 bits count",
+                              fmt::join(tensor.shape, ", ")));
+    }
+  }
+  return bytes;
+}
+
+TensorEntry parse_tensor(const std::string& name, const json& value,
+                         std::int64_t data_begin, std::int64_t data_bytes,
+                         const std::string& file) {
+  const Place place{file, name};
+  TensorEntry tensor;
+  tensor.name = name;
+  const json& dtype = member(value, "dtype", place);
+  tensor.dtype = dtype.is_string() ? dtype.get<std::string>() : dtype.dump();
+  tensor.shape = parse_shape(member(value, "shape", place), place);
+  const json& offsets = member(value, "data_offsets", place);
+  if (!offsets.is_array() || offsets.size() != 2) {
+    fail(place, "data_offsets is not an array of two");
+  }
+  const std::int64_t begin = non_negative(offsets[0], "an offset", place);
+  const std::int64_t end = non_negative(offsets[1], "an offset", place);
+  if (begin > end || end > data_bytes) {
+    fail(place, fmt::format("bytes [{}, {}) do not lie in the {} bytes of data",
+                            begin, end, data_bytes));
+  }
+  if (const std::int64_t expected = expected_bytes(tensor, place);
+      expected != end - begin) {
+    fail(place, fmt::format("{} [{}] needs {} bytes but data_offsets give {}",
+                            tensor.dtype, fmt::join(tensor.shape, ", "),
+                            expected, end - begin));
+  }
+  tensor.begin = data_begin + begin;
+  tensor.end = data_begin + end;
+  return tensor;
+}
+
+std::map<std::string, std::string> parse_metadata(const json& value,
+                                                  const std::string& file) {
+  std::map<std::string, std::string> metadata;
+  for (const auto& [key, text] : value.items()) {
+    if (!text.is_string()) {
+      throw CheckpointError(
+          fmt::format("[safetensors] '{}': __metadata__ '{}' is {}; the format "
+                      "wants strings.",
+                      file, key, text.dump()));
+    }
+    metadata.emplace(key, text.get<std::string>());
+  }
+  return metadata;
+}
+
+void check_overlap(const std::vector<TensorEntry>& tensors,
+                   const std::string& file) {
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i].begin < tensors[i - 1].end) {
+      fail({file, tensors[i].name},
+           fmt::format("its bytes overlap those of '{}'", tensors[i - 1].name));
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t safetensors_element_bytes(std::string_view dtype) {
+  static constexpr std::array<std::pair<std::string_view, std::int64_t>, 15>
+      kSizes = {{{"F64", 8},
+                 {"F32", 4},
+                 {"F16", 2},
+                 {"BF16", 2},
+                 {"I64", 8},
+                 {"I32", 4},
+                 {"I16", 2},
+                 {"I8", 1},
+                 {"U64", 8},
+                 {"U32", 4},
+                 {"U16", 2},
+                 {"U8", 1},
+                 {"BOOL", 1},
+                 {"F8_E4M3", 1},
+                 {"F8_E5M2", 1}}};
+  for (const auto& [name, bytes] : kSizes) {
+    if (name == dtype) {
+      return bytes;
+    }
+  }
+  return 0;
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view text,
+                                           std::int64_t file_bytes,
+                                           const std::string& file) {
+  const json object = parse_object(text, file);
+  const std::int64_t data_begin =
+      kLengthBytes + static_cast<std::int64_t>(text.size());
+  SafetensorsHeader header;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "__metadata__") {
+      header.metadata = parse_metadata(value, file);
+    } else {
+      header.tensors.push_back(
+          parse_tensor(name, value, data_begin, file_bytes - data_begin, file));
+    }
+  }
+  std::ranges::sort(header.tensors, [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  check_overlap(header.tensors, file);
+  return header;
+}
+
+}  // namespace accordion::detail
