@@ -115,7 +115,6 @@ fetch() {
   printf '%s\n' "$*" > "$libtorch/part/$folder/wheel"
   rm -rf "${libtorch:?}/$folder"
   mv "$libtorch/part/$folder" "$libtorch/$folder"
-  rm -rf "$libtorch/part"
 }
 
 # Libraries of CUDA that PREFIX's libtorch_cpu needs and that are not found.
@@ -128,6 +127,7 @@ install_torch() {
   mkdir -p "$libtorch"
   exec 9> "$libtorch/lock"
   flock 9
+  trap 'rm -rf "$libtorch/part"' EXIT
   if [ "$(cat "$libtorch/torch/wheel" 2> /dev/null)" != "$torch_wheel" ]; then
     fetch torch 'torch/include/*' 'torch/lib/libtorch_cpu.so*' \
       'torch/lib/libc10.so*' 'torch/lib/libgomp*' -- "$torch_wheel"
@@ -147,8 +147,8 @@ check_torch() {
   local missing
   missing="$(missing_cuda "$1")"
   [ -z "$missing" ] ||
-    fail "the LibTorch in '$1' needs" "${missing//$'\n'/, }" "which the system lacks:" \
-      "install the CUDA 13 runtime, or leave ACCORDION_TORCH unset."
+    fail "the LibTorch in '$1' needs ${missing//$'\n'/, }, which the system" \
+      "lacks: install the CUDA 13 runtime, or leave ACCORDION_TORCH unset."
 }
 
 case "${1-}" in
