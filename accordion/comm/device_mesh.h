@@ -23,7 +23,7 @@ struct DeviceMeshOptions {
   std::string backend = "shm";
   /// From the outermost axis, whose neighbours are furthest apart, to the
   /// innermost. Empty: one axis "shard" over all ranks.
-  std::vector<MeshAxis> axes;
+  std::vector<MeshAxis> axes = {};
   /// Longest wait for a peer before an error.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// gloo: ranks compare what they call before each collective, so that a

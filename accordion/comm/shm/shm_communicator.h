@@ -15,7 +15,7 @@ struct ShmOptions {
   int world_size = 1;
   /// What the ranks of the group have in common and no other group on this host
   /// has, such as address, port and run id of the job and the mesh axis.
-  std::string name;
+  std::string name = {};
   /// Longest wait for a peer, at the start and in each operation.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
