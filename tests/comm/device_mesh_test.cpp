@@ -50,7 +50,7 @@ TEST(DeviceMesh, AbsentAxisHasOneRankButNoCommunicator) {
   EXPECT_EQ(mesh.size("replicate"), 1);
   EXPECT_EQ(mesh.coordinate("replicate"), 0);
   EXPECT_NE(message_of([&] {
-              mesh.communicator("replicate");
+              mesh.communicator("replicate").barrier("x");
             }).find("no axis is named 'replicate'; the mesh has 'shard' (8)"),
             std::string::npos);
 }
