@@ -14,6 +14,8 @@ install(TARGETS ${libraries} accordion_all EXPORT accordionTargets
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/accordion"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 if(TARGET accordion)
+  # The installed command finds the LibTorch it was built with.
+  set_target_properties(accordion PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS accordion RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 

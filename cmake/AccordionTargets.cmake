@@ -13,7 +13,7 @@ function(accordion_compile_options target)
   if(ACCORDION_SANITIZE)
     target_compile_options(${target} PUBLIC
       -fsanitize=${ACCORDION_SANITIZE} -fno-sanitize-recover=all
-      -fno-omit-frame-pointer -g)
+      -fno-omit-frame-pointer -g1)
     target_link_options(${target} PUBLIC -fsanitize=${ACCORDION_SANITIZE})
   endif()
 endfunction()
