@@ -6,9 +6,16 @@ namespace {
 
 // A handler can reach nothing but globals.
 volatile std::sig_atomic_t signal_raised = 0;
+volatile pid_t first_sender = 0;  // 0: the kernel, for a terminal
 
-void raise_flag(int) {
-  signal_raised = 1;
+void handle(int signal, siginfo_t* info, void* /*context*/) {
+  if (signal_raised == 0) {
+    first_sender = info->si_pid;
+    signal_raised = 1;
+  } else if (info->si_pid == first_sender) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // delivered when this handler returns
+  }
 }
 
 }  // namespace
@@ -16,10 +23,9 @@ void raise_flag(int) {
 StopSignal::StopSignal() {
   signal_raised = 0;
   struct sigaction action {};
-  action.sa_handler = raise_flag;
-  // The default comes back once the handler ran: a second signal ends us. An
-  // interrupted system call goes on, as the step at hand shall.
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  action.sa_sigaction = handle;
+  // An interrupted system call goes on, as the step at hand shall.
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
   ::sigaction(SIGINT, &action, &old_interrupt_);
   ::sigaction(SIGTERM, &action, &old_terminate_);
 }

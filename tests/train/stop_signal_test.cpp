@@ -2,6 +2,7 @@
 #include "accordion/train/stop_signal.h"
 
 #include <csignal>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
@@ -32,7 +33,14 @@ TEST(StopSignal, FormerHandlersComeBack) {
   EXPECT_EQ(handled, 1);
 }
 
-TEST(StopSignalDeathTest, SecondSignalEndsTheProcess) {
+TEST(StopSignal, AnotherSenderSaysTheSameOnceMore) {
+  const StopSignal stop;
+  ASSERT_EQ(std::system("kill -TERM $PPID"), 0);
+  ASSERT_EQ(std::system("kill -TERM $PPID"), 0);
+  EXPECT_TRUE(stop.raised());
+}
+
+TEST(StopSignalDeathTest, SecondSignalOfASenderEndsTheProcess) {
   EXPECT_EXIT(
       {
         const StopSignal stop;
