@@ -62,7 +62,7 @@ const RankProgram kLate("gloo_late", [](const RankContext& c) {
   const auto communicator = connect(c, milliseconds(1500), false);
   if (c.rank == 1) {
     // Outlives rank 0's patience, which ends the test.
-    std::this_thread::sleep_for(std::chrono::seconds(4));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     return;
   }
   float values[4] = {};
