@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/ops/composite.h"
+
+#include <cmath>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/rms_norm.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+
+namespace accordion::ops::composite {
+namespace {
+
+/// The type in which softmax and sums are computed.
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
+}
+
+at::Tensor rotated(const at::Tensor& x, const RopeTable& table) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor cos = table.cos.unsqueeze(1).to(x.scalar_type());
+  const at::Tensor sin = table.sin.unsqueeze(1).to(x.scalar_type());
+  const at::Tensor a = x.narrow(-1, 0, half);
+  const at::Tensor b = x.narrow(-1, half, half);
+  return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return at::rms_norm(x, weight.sizes(), weight, eps);
+}
+
+std::pair<at::Tensor, at::Tensor> rope(const at::Tensor& q, const at::Tensor& k,
+                                       const RopeTable& table) {
+  return {rotated(q, table), rotated(k, table)};
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::silu(gate) * up;
+}
+
+CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                           double divisor) {
+  const at::Tensor sum =
+      at::cross_entropy_loss(widened(logits), targets, /*weight=*/{},
+                             at::Reduction::Sum, kIgnoredTarget);
+  return {sum / divisor, logits.argmax(-1).eq(targets).sum()};
+}
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) {
+  const bool grouped = q.size(2) != k.size(2);
+  return at::scaled_dot_product_attention(
+             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+             /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
+             /*scale=*/std::nullopt, grouped)
+      .transpose(1, 2);
+}
+
+}  // namespace accordion::ops::composite

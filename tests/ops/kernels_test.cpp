@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "accordion/ops/kernels/attention_kernels.h"
+#include "accordion/ops/kernels/row_kernels.h"
+
+namespace accordion::kernels {
+namespace {
+
+TEST(FastExp, IsWithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  for (double x = -86.9; x < 87.9; x += 0.00137) {
+    const auto argument = static_cast<float>(x);
+    const double exact = std::exp(static_cast<double>(argument));
+    worst = std::max(worst, std::abs(fast_exp(argument) - exact) / exact);
+  }
+  EXPECT_LT(worst, 2 * std::numeric_limits<float>::epsilon());
+}
+
+TEST(FastExp, ClampsAndKeepsNotANumber) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_LT(fast_exp(-kInfinity), 2e-38F);
+  EXPECT_GT(fast_exp(kInfinity), 1e38F);
+  EXPECT_EQ(fast_exp(0.0F), 1.0F);
+  EXPECT_TRUE(std::isnan(fast_exp(std::nanf(""))));
+}
+
+Bf16 bf16(float value) {
+  Bf16 result;
+  store(result, value);
+  return result;
+}
+
+TEST(Bf16, RoundsToNearestTiesToEven) {
+  EXPECT_EQ(bf16(1.0F).bits, 0x3f80);
+  EXPECT_EQ(bf16(1.0F + 1.0F / 256).bits, 0x3f80);  // tie, even below
+  EXPECT_EQ(bf16(1.0F + 3.0F / 256).bits, 0x3f82);  // tie, even above
+  EXPECT_EQ(bf16(1.0F + 1.0F / 255).bits, 0x3f81);
+  EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
+  EXPECT_TRUE(std::isnan(to_float(bf16(std::nanf("")))));
+}
+
+/// Element (i, j) of a matrix that names its place.
+std::vector<Bf16> numbered(std::int64_t rows, std::int64_t stride) {
+  std::vector<Bf16> result(rows * stride);
+  for (std::int64_t i = 0; i < rows * stride; ++i) {
+    result[i].bits = static_cast<std::uint16_t>(i + 1);
+  }
+  return result;
+}
+
+TEST(Pack, InterleavesPairsOfRowsAndFillsTheLast) {
+  constexpr std::int64_t kRows = 21;
+  constexpr std::int64_t kColumns = 35;
+  constexpr std::int64_t kStride = 40;
+  const auto from = numbered(kRows, kStride);
+  std::vector<Bf16> to(22 * kColumns, Bf16{0xffff});
+  pack({from.data(), kRows, kColumns, kStride}, to.data());
+  for (std::int64_t i = 0; i < 22; ++i) {
+    for (std::int64_t j = 0; j < kColumns; ++j) {
+      const int expected =
+          i < kRows ? static_cast<int>(i * kStride + j + 1) : 0;
+      EXPECT_EQ(to[i / 2 * 2 * kColumns + 2 * j + i % 2].bits, expected);
+    }
+  }
+}
+
+TEST(Pack, TransposedEqualsPackOfTheTranspose) {
+  constexpr std::int64_t kRows = 37;
+  constexpr std::int64_t kColumns = 21;
+  const auto from = numbered(kRows, kColumns);
+  std::vector<Bf16> turned(kColumns * kRows);
+  transpose({from.data(), kRows, kColumns, kColumns}, turned.data(), kRows);
+  std::vector<Bf16> expected(22 * kRows);
+  pack({turned.data(), kColumns, kRows, kRows}, expected.data());
+  std::vector<Bf16> got(22 * kRows);
+  pack_transposed({from.data(), kRows, kColumns, kColumns}, got.data());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].bits, expected[i].bits) << i;
+  }
+}
+
+TEST(Transpose, LeavesWhatLiesBeyond) {
+  const std::vector<float> from = {1, 2, 3, 4, 5, 6};  // [3, 2]
+  std::vector<float> to(2 * 4, -1.0F);
+  transpose(MatrixView<float>{from.data(), 3, 2, 2}, to.data(), 4);
+  EXPECT_EQ(to, (std::vector<float>{1, 3, 5, -1, 2, 4, 6, -1}));
+}
+
+TEST(Softmax, IgnoresScoresAboveTheDiagonal) {
+  const std::vector<float> scores = {0, 9, 9, 0, 0, 9};  // 2 queries, 3 keys
+  std::vector<float> weights(2 * 4, -1.0F);
+  float inverse[2];
+  float logs[2];
+  softmax({0, 2, 3, 1.0F}, scores.data(), weights.data(), 4, inverse, logs);
+  EXPECT_EQ(weights, (std::vector<float>{1, 0, 0, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(inverse[1], 0.5F);
+  EXPECT_NEAR(logs[1], std::log(2.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace accordion::kernels

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/ops/rms_norm.h"
+
+#include "accordion/ops/composite.h"
+#include "tests/ops/compare.h"
+
+namespace accordion::testing {
+namespace {
+
+constexpr double kEps = 1e-5;
+
+const Operator kFused = [](const std::vector<at::Tensor>& in) {
+  return std::vector{ops::rms_norm(in[0], in[1], kEps)};
+};
+const Operator kReference = [](const std::vector<at::Tensor>& in) {
+  return std::vector{ops::composite::rms_norm(in[0], in[1], kEps)};
+};
+
+TEST(RmsNorm, MatchesTheCompositeInFp64) {
+  for (const int64_t width : {1, 7, 64, 331}) {
+    expect_matches(kFused, kReference,
+                   {sample({3, 5, width}, 1), sample({width}, 2)}, at::kFloat,
+                   kFp32);
+  }
+}
+
+TEST(RmsNorm, RoundsOnceInBf16) {
+  expect_matches(kFused, kReference, {sample({3, 5, 120}, 1), sample({120}, 2)},
+                 at::kBFloat16, kBf16RoundedOnce);
+}
+
+TEST(RmsNorm, TakesInputThatIsNotContiguous) {
+  expect_matches(kFused, kReference,
+                 {sample({6, 33, 4}, 1).transpose(0, 1), sample({4}, 2)},
+                 at::kFloat, kFp32);
+}
+
+TEST(RmsNorm, SumsWeightGradientsOverThreads) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  expect_matches(kFused, kReference, {sample({200, 512}, 1), sample({512}, 2)},
+                 at::kFloat, kFp32);
+  at::set_num_threads(threads);
+}
+
+// Where parameters are freed between forward and backward and gathered again
+// into the same storage, a copy kept for backward would go stale.
+TEST(RmsNorm, KeepsTheWeightItselfForBackward) {
+  const at::Tensor x = sample({4, 8}, 1).requires_grad_();
+  const at::Tensor weight = sample({8}, 2).requires_grad_();
+  const at::Tensor y = ops::rms_norm(x, weight, kEps);
+  weight.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const at::Tensor fresh = sample({8}, 3);
+  std::memcpy(weight.mutable_data_ptr(), fresh.const_data_ptr(),
+              8 * sizeof(float));  // below autograd, as a gather does
+  const at::Tensor got = torch::autograd::grad({y.sum()}, {x})[0];
+  const at::Tensor leaf = x.detach().requires_grad_();
+  const at::Tensor expected = torch::autograd::grad(
+      {ops::rms_norm(leaf, fresh, kEps).sum()}, {leaf})[0];
+  EXPECT_TRUE(at::equal(got, expected));
+}
+
+TEST(RmsNorm, NamesShapesThatDoNotFit) {
+  EXPECT_VALUE_ERROR(ops::rms_norm(at::ones({2, 4}), at::ones({3}), kEps),
+                     "weight has shape [3] but x [2, 4]");
+}
+
+}  // namespace
+}  // namespace accordion::testing
