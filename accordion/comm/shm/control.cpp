@@ -224,7 +224,7 @@ void Control::check_disagreement(int peer, const Wait& wait) {
 }
 
 void Control::check_usable() const {
-  if (!failure_.empty()) {
+  if (failed()) {
     throw CommError(failure_);
   }
 }

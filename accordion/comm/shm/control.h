@@ -72,6 +72,7 @@ class Control {
   /// CommError with the first one that is not empty, on every rank.
   void agree(std::string_view outcome, const Wait& wait);
 
+  [[nodiscard]] bool failed() const { return !failure_.empty(); }
   /// Throws again what made an earlier wait fail.
   void check_usable() const;
 

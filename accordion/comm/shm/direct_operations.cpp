@@ -41,8 +41,6 @@ DirectGather::DirectGather(ShmContext& context, std::uint64_t call,
   ++segment_->uses;
 }
 
-DirectGather::~DirectGather() = default;
-
 bool DirectGather::try_write() {
   if (!context_.control.reached(done(segment_->id), former_use_)) {
     return false;

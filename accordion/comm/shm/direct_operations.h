@@ -16,7 +16,6 @@ class DirectGather : public Operation {
   DirectGather(ShmContext& context, std::uint64_t call, std::string_view label,
                std::span<const GatherPart> parts,
                std::shared_ptr<Segment> segment);
-  ~DirectGather() override;
 
   /// Writes this rank's pieces unless a rank still reads the buffer's former
   /// content. Called in the order of the calls. False: try again later.

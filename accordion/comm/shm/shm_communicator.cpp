@@ -4,71 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <deque>
 #include <stdexcept>
 
 #include "accordion/comm/elements.h"
 #include "accordion/comm/fake/fake_communicator.h"
+#include "accordion/comm/shm/allocation.h"
+#include "accordion/comm/shm/call_identity.h"
 #include "accordion/comm/shm/direct_operations.h"
 #include "accordion/comm/shm/staged_operations.h"
 
 namespace accordion {
 namespace detail {
 namespace {
-
-// Hash of everything about a call that ranks must have in common.
-class PartsHash {
- public:
-  explicit PartsHash(std::string_view label) {
-    for (const char c : label) {
-      mix(static_cast<unsigned char>(c));
-    }
-  }
-  void mix(std::uint64_t value) {
-    // The finaliser of MurmurHash3, public domain: every bit reaches every bit.
-    value += hash_ * 0x9e3779b97f4a7c15;
-    value = (value ^ (value >> 33)) * 0xff51afd7ed558ccd;
-    value = (value ^ (value >> 33)) * 0xc4ceb9fe1a85ec53;
-    hash_ = value ^ (value >> 33);
-  }
-  void mix(const GatherPart& part) {
-    mix(static_cast<std::uint64_t>(part.numel));
-    mix(static_cast<std::uint64_t>(part.full_dtype));
-  }
-  void mix(const ReducePart& part) {
-    mix(static_cast<std::uint64_t>(part.numel));
-    mix(static_cast<std::uint64_t>(part.full_dtype));
-    mix(static_cast<std::uint64_t>(part.reduce_dtype));
-    mix(std::bit_cast<std::uint64_t>(part.scale));
-  }
-  [[nodiscard]] std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 0xacc0;
-};
-
-void check_in_buffer(const void* full, std::int64_t bytes,
-                     const CommBuffer& buffer, std::string_view where) {
-  const auto* first = static_cast<const std::byte*>(full);
-  const auto distance = first - buffer.data();
-  if (distance < 0 || distance + bytes > buffer.bytes()) {
-    throw std::invalid_argument(fmt::format(
-        "[{}] a part of {} bytes does not lie in the buffer of {} bytes that "
-        "was given for it",
-        where, bytes, buffer.bytes()));
-  }
-}
-
-void check_alias(const ReducePart& part, std::string_view where) {
-  if (part.local == part.full &&
-      (part.local_dtype != part.full_dtype || part.accumulate)) {
-    throw std::invalid_argument(fmt::format(
-        "[{}] local is the memory of full: then both need one dtype and "
-        "accumulate must be off",
-        where));
-  }
-}
 
 class ShmCommunicator final : public Communicator {
  public:
@@ -117,8 +65,6 @@ class ShmCommunicator final : public Communicator {
  private:
   std::unique_ptr<CommBuffer> allocate(BufferKind kind, std::int64_t bytes,
                                        std::string_view label);
-  std::vector<std::shared_ptr<Mapping>> map_segments(
-      const SegmentRequest& request, std::uint64_t call);
   void progress();
   std::uint64_t begin_call(CommOp op, std::string_view label,
                            std::int64_t bytes, std::uint64_t hash);
@@ -127,23 +73,6 @@ class ShmCommunicator final : public Communicator {
   std::shared_ptr<Segment> segment_for(CommBuffer* buffer, BufferKind kind,
                                        std::string_view where) const;
   Work in_flight(std::shared_ptr<Operation> operation);
-
-  template <typename Part>
-  PartsHash hash_parts(std::string_view label, std::span<const Part> parts,
-                       const Segment* segment) const {
-    PartsHash hash(label);
-    hash.mix(segment == nullptr ? 0
-                                : static_cast<std::uint64_t>(segment->id) + 1);
-    for (const Part& part : parts) {
-      hash.mix(part);
-      if (segment != nullptr) {
-        hash.mix(static_cast<std::uint64_t>(
-            static_cast<const std::byte*>(part.full) -
-            segment->base(context_.rank)));
-      }
-    }
-    return hash;
-  }
 
   std::unique_ptr<RankLink> link_;
   Control control_;
@@ -171,9 +100,10 @@ class ShmWork final : public Work::State {
 
 // All-gathers whose buffer a peer was still reading when they were issued are
 // written at the next opportunity: any call of this communicator, or while it
-// waits.
+// waits. Not after a failure, which may have freed what they read.
 void ShmCommunicator::progress() {
-  while (!unwritten_.empty() && unwritten_.front()->try_write()) {
+  while (!control_.failed() && !unwritten_.empty() &&
+         unwritten_.front()->try_write()) {
     unwritten_.pop_front();
   }
 }
@@ -309,7 +239,7 @@ Work ShmCommunicator::all_gather_into(std::span<const GatherPart> parts,
   }
   const std::uint64_t call =
       begin_call(CommOp::AllGather, label, full_bytes(parts, world_size()),
-                 hash_parts(label, parts, segment.get()).value());
+                 hash_call(label, parts, segment.get(), rank()));
   if (!segment) {
     return in_flight(
         std::make_shared<StagedGather>(context_, call, label, parts));
@@ -337,7 +267,7 @@ Work ShmCommunicator::reduce_scatter_into(std::span<const ReducePart> parts,
   }
   const std::uint64_t call =
       begin_call(CommOp::ReduceScatter, label, full_bytes(parts, world_size()),
-                 hash_parts(label, parts, segment.get()).value());
+                 hash_call(label, parts, segment.get(), rank()));
   if (!segment) {
     return in_flight(
         std::make_shared<StagedReduceScatter>(context_, call, label, parts));
@@ -364,7 +294,7 @@ Work ShmCommunicator::all_reduce(std::span<const ReducePart> parts,
   }
   const std::uint64_t call =
       begin_call(CommOp::AllReduce, label, full_bytes(parts, 1),
-                 hash_parts(label, parts, segment.get()).value());
+                 hash_call(label, parts, segment.get(), rank()));
   if (!segment) {
     return in_flight(
         std::make_shared<StagedAllReduce>(context_, call, label, parts));
@@ -382,7 +312,7 @@ void ShmCommunicator::broadcast(void* data, std::int64_t bytes, int root,
         fmt::format("[broadcast] '{}': {} bytes from rank {} of {}", label,
                     bytes, root, world_size()));
   }
-  PartsHash hash(label);
+  CallHash hash(label);
   hash.mix(static_cast<std::uint64_t>(root));
   const std::uint64_t call =
       begin_call(CommOp::Broadcast, label, bytes, hash.value());
@@ -396,7 +326,7 @@ void ShmCommunicator::broadcast(void* data, std::int64_t bytes, int root,
 
 void ShmCommunicator::barrier(std::string_view label) {
   const std::uint64_t call =
-      begin_call(CommOp::Barrier, label, 0, PartsHash(label).value());
+      begin_call(CommOp::Barrier, label, 0, CallHash(label).value());
   in_flight(std::make_shared<Barrier>(context_, call, label)).wait();
 }
 
@@ -408,51 +338,19 @@ std::unique_ptr<CommBuffer> ShmCommunicator::allocate(BufferKind kind,
         "[allocate] '{}': cannot make buffer {} of at most {}, of {} bytes",
         label, num_buffers_ + 1, kMaxBuffers, bytes));
   }
-  PartsHash hash(label);
+  CallHash hash(label);
   hash.mix(static_cast<std::uint64_t>(kind));
   const std::uint64_t call =
       begin_call(CommOp::Allocate, label, bytes, hash.value());
   const SegmentRequest request = {call, page_aligned(bytes), label,
                                   kind == BufferKind::Exported};
   auto segment = std::make_shared<Segment>();
-  segment->mappings = map_segments(request, call);
+  segment->mappings = map_segments(context_, request);
   segment->id = num_buffers_++;
   segment->kind = kind;
   segment->label = label;
   segment->communicator = this;
   return std::make_unique<ShmBuffer>(std::move(segment), rank(), bytes);
-}
-
-// After each step all ranks agree on its outcome: either every rank has the
-// buffer, or every rank throws.
-std::vector<std::shared_ptr<Mapping>> ShmCommunicator::map_segments(
-    const SegmentRequest& request, std::uint64_t call) {
-  Wait wait{
-      posted(CommOp::Allocate),   call, CommOp::Allocate, request.label, call,
-      "for every rank to call it"};
-  control_.wait(wait, context_.progress);
-  control_.check_same_call(CommOp::Allocate, call);
-  const auto step = [&](auto&& action) {
-    std::string outcome;
-    try {
-      action();
-    } catch (const CommError& error) {
-      outcome = error.what();
-    }
-    control_.agree(outcome, wait);
-  };
-  wait.purpose = "for every rank to allocate";
-  const std::int64_t segments = request.one_per_rank ? world_size() : 1;
-  step([&] {
-    check_memory_limits(rank() == 0 ? segments * request.bytes : 0,
-                        request.bytes, request.label);
-  });
-  step([&] { link_->offer(request); });
-  step([&] { link_->relay(request); });
-  std::vector<std::shared_ptr<Mapping>> mappings;
-  step([&] { mappings = link_->collect(request); });
-  link_->settle();
-  return mappings;
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/comm/elements.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/comm/collective_checks.h"
+
+namespace accordion::testing {
+namespace {
+
+using detail::convert;
+using enum DType;
+
+std::uint16_t narrowed(float value, DType dtype) {
+  std::uint16_t bits = 0;
+  convert(&bits, dtype, &value, Float32, 1);
+  return bits;
+}
+
+float widened(std::uint16_t bits, DType dtype) {
+  float value = 0;
+  convert(&value, Float32, &bits, dtype, 1);
+  return value;
+}
+
+TEST(Elements, EveryHalfWidthValueSurvivesTheRoundTrip) {
+  for (const DType dtype : {Bfloat16, Float16}) {
+    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+      const auto half = static_cast<std::uint16_t>(bits);
+      const float value = widened(half, dtype);
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(widened(narrowed(value, dtype), dtype)));
+      } else {
+        ASSERT_EQ(narrowed(value, dtype), half) << name(dtype) << " " << bits;
+      }
+    }
+  }
+}
+
+// Checks against the definition: the nearest of two neighbours, the even one
+// when both are as near.
+TEST(Elements, RoundingIsToNearestEven) {
+  for (const DType dtype : {Bfloat16, Float16}) {
+    for (std::uint16_t low :
+         {0x0001, 0x0002, 0x03ff, 0x1234, 0x3c00, 0x3c01, 0x7000, 0x7bfe}) {
+      const auto high = static_cast<std::uint16_t>(low + 1);
+      const float a = widened(low, dtype);
+      const float b = widened(high, dtype);
+      const float middle = a + (b - a) / 2;
+      const std::uint16_t even = low % 2 == 0 ? low : high;
+      EXPECT_EQ(narrowed(middle, dtype), even) << name(dtype) << " " << low;
+      EXPECT_EQ(narrowed(std::nextafter(middle, a), dtype), low);
+      EXPECT_EQ(narrowed(std::nextafter(middle, b), dtype), high);
+      EXPECT_EQ(narrowed(-middle, dtype), even | 0x8000);
+    }
+  }
+}
+
+TEST(Elements, LargeValuesRoundToInfinityAndNanStaysNan) {
+  EXPECT_EQ(narrowed(65519.0f, Float16), 0x7bff);
+  EXPECT_EQ(narrowed(65520.0f, Float16), 0x7c00);
+  EXPECT_EQ(narrowed(std::numeric_limits<float>::max(), Bfloat16), 0x7f80);
+  EXPECT_EQ(narrowed(-std::numeric_limits<float>::infinity(), Float16), 0xfc00);
+  // A NaN whose upper half looks like infinity.
+  const float nan = std::bit_cast<float>(0x7f800001u);
+  EXPECT_TRUE(std::isnan(widened(narrowed(nan, Bfloat16), Bfloat16)));
+  EXPECT_TRUE(std::isnan(widened(narrowed(nan, Float16), Float16)));
+  // The smallest fp16, half of it (to even: zero), and a little more.
+  EXPECT_EQ(narrowed(std::ldexp(1.0f, -24), Float16), 0x0001);
+  EXPECT_EQ(narrowed(std::ldexp(1.0f, -25), Float16), 0x0000);
+  EXPECT_EQ(narrowed(std::ldexp(1.01f, -25), Float16), 0x0001);
+}
+
+// Rounded to bf16 after each addition the sum would stay at 256.
+TEST(Elements, SumsAreInSinglePrecisionWhateverTheWire) {
+  const std::uint16_t big = narrowed(256.0f, Bfloat16);
+  const std::uint16_t one = narrowed(1.0f, Bfloat16);
+  const std::array<const void*, 3> sources = {&big, &one, &one};
+  float sum = 0;
+  detail::reduce(sources, Bfloat16, {&sum, Float32, Float32, 1.0, false}, 1);
+  EXPECT_EQ(sum, 258.0f);
+  detail::reduce(sources, Bfloat16, {&sum, Float32, Bfloat16, 0.5, true}, 1);
+  EXPECT_EQ(sum, 258.0f + 129.0f);
+}
+
+TEST(Elements, SumMayReplaceOneOfItsSources) {
+  std::vector<float> a(5000, 1.0f);
+  std::vector<float> b(5000, 2.0f);
+  const std::array<const void*, 2> sources = {a.data(), b.data()};
+  detail::reduce(sources, Float32, {b.data(), Float32, Float32, 1.0, false},
+                 5000);
+  EXPECT_EQ(b[0], 3.0f);
+  EXPECT_EQ(b[4999], 3.0f);
+}
+
+TEST(Elements, IntegersAreSummedExactly) {
+  const std::int64_t a = (std::int64_t{1} << 53) + 1;
+  const std::int64_t b = 2;
+  std::int64_t sum = 10;
+  const std::array<const void*, 2> sources = {&a, &b};
+  detail::reduce(sources, Int64, {&sum, Int64, Int64, 1.0, true}, 1);
+  EXPECT_EQ(sum, (std::int64_t{1} << 53) + 13);
+}
+
+TEST(Elements, ImpossiblePartsAreErrors) {
+  const auto gather = [](DType from, DType to) {
+    return message_of([&] {
+      detail::check_part(GatherPart{nullptr, from, nullptr, to, 1}, "here");
+    });
+  };
+  EXPECT_NE(gather(Int64, Float32).find("[here] cannot convert int64 to fp32"),
+            std::string::npos);
+  const ReducePart scaled = {nullptr, Int32, nullptr, Int32, Int32, 1, 0.5};
+  EXPECT_NE(message_of([&] {
+              detail::check_part(scaled, "here");
+            }).find("[here] cannot reduce int32 by 0.5"),
+            std::string::npos);
+  const ReducePart bytes = {nullptr, Uint8, nullptr, Uint8, Uint8, 1};
+  EXPECT_NE(message_of([&] {
+              detail::check_part(bytes, "here");
+            }).find("use floating point dtypes"),
+            std::string::npos);
+  const ReducePart negative = {nullptr, Float32, nullptr, Float32, Float32, -1};
+  EXPECT_NE(message_of([&] {
+              detail::check_part(negative, "here");
+            }).find("a part has -1 elements"),
+            std::string::npos);
+}
+
+TEST(Elements, RangesOfAnAllReduceCoverEachElementOnce) {
+  for (const int world_size : {1, 2, 3, 7, 64}) {
+    for (const std::int64_t numel : {0, 1, 63, 64, 65, 1000, 100'003}) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        const auto range = detail::all_reduce_range(numel, rank, world_size);
+        EXPECT_EQ(range.first, next);
+        EXPECT_GE(range.count, 0);
+        next += range.count;
+      }
+      EXPECT_EQ(next, numel);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace accordion::testing
