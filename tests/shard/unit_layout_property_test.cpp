@@ -182,7 +182,7 @@ TEST(UnitLayoutProperty, ScatterThenGatherIsExact) {
   for_random_layouts(150, [](const UnitLayout& layout) {
     for (std::size_t s = 0; s < layout.sections().size(); ++s) {
       const Section& section = layout.sections()[s];
-      if (layout.world_size() > 64 || section.numel > 300'000) {
+      if (layout.world_size() > 64 || section.numel > 60'000) {
         continue;
       }
       const std::vector<std::int64_t> full = gather(layout, section);
