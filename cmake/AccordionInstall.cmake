@@ -1,5 +1,5 @@
-# What `cmake --install` lays down: libraries, headers, the command, and the
-# package that find_package(accordion) reads.
+# What `cmake --install` lays down besides the command: libraries, headers, and
+# the package that find_package(accordion) reads.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY ACCORDION_LIBRARIES)
@@ -13,12 +13,6 @@ install(TARGETS ${libraries} accordion_all EXPORT accordionTargets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/accordion"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
-if(TARGET accordion)
-  # The installed command finds the LibTorch it was built with.
-  set_target_properties(accordion PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS accordion RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
-
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/accordion")
 install(EXPORT accordionTargets NAMESPACE accordion::
   DESTINATION "${package_folder}")
