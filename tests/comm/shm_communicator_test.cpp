@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/comm/collective_checks.h"
@@ -148,6 +149,29 @@ TEST(ShmCommunicator, StartDoesNotWaitForASlowReader) {
     }
     second.wait();
     EXPECT_EQ(reinterpret_cast<float*>(slot->data())[1], 7.0f);
+  });
+}
+
+// Rank 1 reads late; rank 0 wants to write the next gradient at once.
+TEST(ShmCommunicator, AcquireWaitsForTheLastReader) {
+  with_two_ranks([](Communicator& communicator) {
+    constexpr std::int64_t kNumel = 1000;
+    const auto gradients = communicator.allocate_exported(8 * kNumel, "g");
+    auto* values = reinterpret_cast<float*>(gradients->data());
+    std::vector<float> sum(kNumel);
+    const ReducePart part = {values,         DType::Float32, sum.data(),
+                             DType::Float32, DType::Float32, kNumel};
+    std::fill_n(values, 2 * kNumel, 1.0f);
+    Work work =
+        communicator.reduce_scatter_into({&part, 1}, gradients.get(), "unit");
+    if (communicator.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    work.wait();
+    communicator.acquire(*gradients);
+    std::fill_n(values, 2 * kNumel, 5.0f);
+    EXPECT_EQ(sum[0], 2.0f);
+    EXPECT_EQ(sum[kNumel - 1], 2.0f);
   });
 }
 
