@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/training_model.h"
+
+#include <span>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include "accordion/checkpoint/weight_source.h"
+#include "accordion/data/byte_tokenizer.h"
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/sharded_module.h"
+#include "accordion/models/generate.h"
+#include "accordion/models/initialize.h"
+#include "accordion/train/config_options.h"
+
+namespace accordion {
+namespace {
+
+std::span<float> elements(const at::Tensor& piece) {
+  return {piece.data_ptr<float>(), static_cast<std::size_t>(piece.numel())};
+}
+
+void fill_fresh(torch::nn::Module& module, std::uint64_t seed,
+                double deviation) {
+  for (const LocalParameter& local : local_parameters(module)) {
+    initialize(local.name, local.global_shape, local.begin, seed,
+               elements(local.piece), deviation);
+  }
+}
+
+/// Each rank reads the ranges that it owns, and no others.
+void fill_from(torch::nn::Module& module, const std::string& path) {
+  const WeightSource source = WeightSource::open(path);
+  for (const LocalParameter& local : local_parameters(module)) {
+    source.read(local.name, local.global_shape, local.begin,
+                elements(local.piece));
+  }
+}
+
+/// A view of tokens that live as long as the batch.
+at::Tensor as_tensor(const std::vector<std::int64_t>& tokens,
+                     std::int64_t seq_len) {
+  const auto rows = static_cast<std::int64_t>(tokens.size()) / seq_len;
+  return at::from_blob(const_cast<std::int64_t*>(tokens.data()),
+                       {rows, seq_len}, at::kLong);
+}
+
+}  // namespace
+
+LlamaConfig open_model_config(const TrainConfig& config) {
+  const LlamaConfig model = LlamaConfig::from_file(config.model.config);
+  if (model.vocab_size < ByteTokenizer::kVocabSize) {
+    throw ConfigError(fmt::format(
+        "[train] '{}' has vocab_size {}, but data.tokenizer \"bytes\" needs at "
+        "least {}.",
+        config.model.config, model.vocab_size, ByteTokenizer::kVocabSize));
+  }
+  if (model.max_position_embeddings < config.data.seq_len) {
+    throw ConfigError(fmt::format(
+        "[train] data.seq_len is {}, but '{}' has max_position_embeddings {}. "
+        "Lower one or raise the other.",
+        config.data.seq_len, config.model.config,
+        model.max_position_embeddings));
+  }
+  return model;
+}
+
+TrainingModel::TrainingModel(const LlamaConfig& model,
+                             const TrainConfig& config, const DeviceMesh& mesh)
+    : seq_len_(config.data.seq_len), model_(model) {
+  fully_shard(model_, mesh, fsdp_options(config));
+  if (config.model.init.empty()) {
+    fill_fresh(*model_, static_cast<std::uint64_t>(config.run.seed),
+               model.initializer_range);
+  } else {
+    fill_from(*model_, config.model.init);
+  }
+}
+
+LlamaOutput TrainingModel::loss(const Batch& batch, double divisor) {
+  return model_(as_tensor(batch.inputs, seq_len_),
+                as_tensor(batch.targets, seq_len_), divisor);
+}
+
+std::string TrainingModel::sample(const TrainConfig& config) {
+  const at::NoGradGuard no_grad;
+  const auto tokens = generate(
+      [this](const at::Tensor& context) { return model_(context).logits; },
+      ByteTokenizer::encode(config.sample.prompt),
+      {.num_tokens = config.sample.length,
+       .temperature = config.sample.temperature,
+       .seed = static_cast<std::uint64_t>(config.run.seed),
+       .max_context = seq_len_});
+  return ByteTokenizer::decode(tokens);
+}
+
+}  // namespace accordion

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "accordion/comm/device_mesh.h"
+#include "accordion/data/batch_sampler.h"
+#include "accordion/models/llama.h"
+#include "accordion/models/llama_config.h"
+#include "accordion/module/unit.h"
+#include "accordion/train/train_config.h"
+
+namespace accordion {
+
+/// The configuration of a run's model.
+///
+/// Throws ConfigError for a model that cannot be, or whose vocabulary or
+///        positions do not hold what the run feeds it
+LlamaConfig open_model_config(const TrainConfig& config);
+
+/// The model of a run, sharded and filled.
+class TrainingModel {
+ public:
+  /// Throws CheckpointError for weights that do not fit; what fully_shard
+  /// throws Comm   that of fully_shard
+  TrainingModel(const LlamaConfig& model, const TrainConfig& config,
+                const DeviceMesh& mesh);
+
+  /// Cross-entropy of a batch: its sum over target tokens, over `divisor`.
+  LlamaOutput loss(const Batch& batch, double divisor);
+
+  /// sample.prompt and its continuation, the same text on every rank.
+  std::string sample(const TrainConfig& config);
+
+  torch::nn::Module& module() { return *model_; }
+
+ private:
+  std::int64_t seq_len_;
+  Unit<Llama> model_;
+};
+
+}  // namespace accordion

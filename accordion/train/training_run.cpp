@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/training_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include "accordion/ops/cross_entropy.h"
+#include "accordion/optim/clip_grad_norm.h"
+#include "accordion/train/config_options.h"
+#include "accordion/train/evaluation.h"
+#include "accordion/train/rank_agreement.h"
+
+namespace accordion {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Steps at the start that are left out of the median: the first records the
+/// schedule, the next ones fill caches.
+constexpr std::size_t kWarmupSteps = 3;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Shared-page-aware memory costs milliseconds to read: at steps 1, 2, 4, 8, …
+bool samples_pss(std::int64_t step) {
+  return step > 0 && (step & (step - 1)) == 0;
+}
+
+AdamWOptions optimizer_options(const TrainConfig& config) {
+  AdamWOptions options;
+  options.lr = config.optimizer.lr;
+  options.beta1 = config.optimizer.betas[0];
+  options.beta2 = config.optimizer.betas[1];
+  options.eps = config.optimizer.eps;
+  options.weight_decay = config.optimizer.weight_decay;
+  const bool decay_norms = config.optimizer.decay_norms;
+  options.decays = [decay_norms](const LocalParameter& parameter) {
+    return decay_norms || parameter.global_shape.size() > 1;
+  };
+  return options;
+}
+
+static_assert(kNoTarget == ops::kIgnoredTarget);
+
+}  // namespace
+
+TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
+                         const LlamaConfig& model, RunData data,
+                         const std::filesystem::path& folder)
+    : config_(config),
+      world_(mesh.world()),
+      data_(std::move(data)),
+      report_({.folder = folder,
+               .rank = mesh.rank(),
+               .log_every = config.log.every}),
+      model_(model, config, mesh),
+      optimizer_(model_.module(), optimizer_options(config)),
+      schedule_(lr_schedule(config)) {
+  report_.log(fmt::format("rank {} of {}, process {}, {} threads, backend {}",
+                          world_.rank(), world_.world_size(), ::getpid(),
+                          at::get_num_threads(), world_.backend()));
+  report_.note(fmt::format("{:.2f}M parameters over {} ranks; run folder {}",
+                           static_cast<double>(model.numel()) / 1e6,
+                           world_.world_size(), folder.string()));
+}
+
+RunSummary TrainingRun::execute() {
+  start_ = Clock::now();
+  for (std::int64_t step = 0; !finished(step); ++step) {
+    const LocalStep local = this->step(step);
+    const StepMetrics metrics = agree(step, local);
+    report_.step(metrics, {.total_steps = config_.train.steps,
+                           .rss_mib = memory_.last_rss_mib(),
+                           .seconds_left = seconds_left(step)});
+    if (config_.eval.every > 0 && (step + 1) % config_.eval.every == 0) {
+      validate(step);
+    }
+  }
+  const std::int64_t last = steps_done_ - 1;
+  if (config_.eval.every > 0 &&
+      (!last_validation_ || last_validation_->step != last)) {
+    validate(last);
+  }
+  RunSummary summary = summarize();
+  print_sample();
+  return summary;
+}
+
+LocalStep TrainingRun::step(std::int64_t step) {
+  LocalStep result;
+  const double budget = config_.train.seconds;
+  result.lr = learning_rate(schedule_, step,
+                            budget > 0 ? elapsed_seconds_ / budget : 0.0);
+  const auto start = Clock::now();
+  backward_of_microbatches(step, result);
+  const double clip_norm = config_.optimizer.clip_norm;
+  result.grad_norm = clip_grad_norm_(
+      model_.module(),
+      clip_norm > 0 ? clip_norm : std::numeric_limits<double>::infinity());
+  optimizer_.set_lr(result.lr);
+  optimizer_.step();
+  optimizer_.zero_grad();
+  sample_memory(step);
+  result.ms = seconds_since(start) * 1e3;
+  return result;
+}
+
+void TrainingRun::backward_of_microbatches(std::int64_t step,
+                                           LocalStep& result) {
+  const auto divisor = static_cast<double>(tokens_per_rank(config_));
+  for (std::int64_t i = 0; i < config_.train.grad_accumulation; ++i) {
+    const at::Tensor loss =
+        model_.loss(data_.sampler.batch(step, i), divisor).loss;
+    sample_memory(step);
+    loss.backward();
+    sample_memory(step);
+    result.loss += loss.item<double>();
+  }
+}
+
+void TrainingRun::sample_memory(std::int64_t step) {
+  if (samples_pss(step)) {
+    memory_.sample();
+  } else {
+    memory_.sample_rss();
+  }
+}
+
+/// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
+/// whether any rank was told to stop, so that all stop after the same step.
+StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
+  const double clock = world_.rank() == 0 ? seconds_since(start_) : 0.0;
+  const std::vector<double> sums = sum_over_ranks(
+      world_, std::vector{local.loss, stop_.raised() ? 1.0 : 0.0, clock},
+      "loss of the step");
+  stopped_ = sums[1] > 0;
+  elapsed_seconds_ = sums[2];
+  last_loss_ = sums[0] / world_.world_size();
+  steps_done_ = step + 1;
+  step_ms_.push_back(local.ms);
+  if (!std::isfinite(last_loss_)) {
+    throw std::runtime_error(fmt::format(
+        "[train] The loss is {} at step {}. Lower optimizer.lr (now {}), "
+        "lengthen schedule.warmup_steps, or use fsdp.param_dtype = \"fp32\".",
+        last_loss_, step, local.lr));
+  }
+  const auto tokens =
+      static_cast<double>(tokens_per_rank(config_) * world_.world_size());
+  return {.step = step,
+          .loss = last_loss_,
+          .grad_norm = local.grad_norm,
+          .lr = local.lr,
+          .ms = local.ms,
+          .tokens_per_s = tokens / local.ms * 1e3};
+}
+
+double TrainingRun::seconds_left(std::int64_t step) const {
+  double left = std::numeric_limits<double>::infinity();
+  if (config_.train.seconds > 0) {
+    left = config_.train.seconds - elapsed_seconds_;
+  }
+  if (config_.train.steps > 0) {
+    const auto remaining = static_cast<double>(config_.train.steps - step - 1);
+    const double each = elapsed_seconds_ / static_cast<double>(step + 1);
+    left = std::min(left, remaining * each);
+  }
+  return left;
+}
+
+bool TrainingRun::finished(std::int64_t next_step) const {
+  const bool all_steps =
+      config_.train.steps > 0 && next_step >= config_.train.steps;
+  const bool all_time =
+      config_.train.seconds > 0 && elapsed_seconds_ >= config_.train.seconds;
+  return all_steps || all_time || stopped_;
+}
+
+void TrainingRun::validate(std::int64_t step) {
+  const at::NoGradGuard no_grad;
+  double loss = 0.0;
+  double correct = 0.0;
+  double tokens = 0.0;
+  for (const Batch& batch : data_.validation) {
+    const auto result = model_.loss(batch, 1.0);
+    loss += result.loss.item<double>();
+    correct += static_cast<double>(result.correct.item<std::int64_t>());
+    tokens += static_cast<double>(std::ranges::count_if(
+        batch.targets,
+        [](std::int64_t target) { return target != kNoTarget; }));
+  }
+  const auto sums =
+      sum_over_ranks(world_, std::vector{loss, correct, tokens}, "validation");
+  last_validation_ = ValidationMetrics{
+      .step = step, .loss = sums[0] / sums[2], .accuracy = sums[1] / sums[2]};
+  report_.validation(*last_validation_);
+}
+
+RunSummary TrainingRun::summarize() {
+  memory_.sample();
+  const auto rss =
+      gather_over_ranks(world_, memory_.peaks().rss_mib, "peak memory");
+  const auto pss =
+      gather_over_ranks(world_, memory_.peaks().pss_mib, "peak memory");
+  if (step_ms_.size() > kWarmupSteps) {
+    step_ms_.erase(step_ms_.begin(), step_ms_.begin() + kWarmupSteps);
+  }
+  RunSummary summary;
+  summary.steps = steps_done_;
+  summary.world_size = world_.world_size();
+  summary.final_loss = last_loss_;
+  summary.step_ms_median = median(step_ms_);
+  summary.tokens_per_s =
+      static_cast<double>(tokens_per_rank(config_) * world_.world_size()) /
+      summary.step_ms_median * 1e3;
+  summary.validation = last_validation_;
+  summary.interrupted = stopped_;
+  for (std::size_t rank = 0; rank < rss.size(); ++rank) {
+    summary.memory.push_back({rss[rank], pss[rank]});
+  }
+  report_.summary(summary);
+  return summary;
+}
+
+void TrainingRun::print_sample() {
+  if (config_.sample.prompt.empty() || stopped_) {
+    return;
+  }
+  const std::string text = model_.sample(config_);
+  report_.note(fmt::format("\n{}\n", text));
+}
+
+}  // namespace accordion

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "accordion/models/llama_config.h"
+#include "accordion/train/config_options.h"
+#include "accordion/train/planned_schedule.h"
+#include "accordion/train/train_config.h"
+#include "cli/commands.h"
+
+namespace accordion::cli {
+namespace {
+
+struct PlanFlags {
+  std::string model;
+  int num_ranks = 2;
+  std::vector<std::string> overrides;
+};
+
+/// A configuration of a run brings its own model and fsdp keys; a bare model
+/// takes their defaults.
+TrainConfig config_of(const PlanFlags& flags) {
+  if (flags.model.ends_with(".toml")) {
+    return load_config(flags.model, flags.overrides);
+  }
+  TrainConfig config;
+  std::vector<std::string> overrides = flags.overrides;
+  overrides.insert(overrides.begin(),
+                   {"model.config=" + flags.model, "data.path=none"});
+  return parse_config("", "command line", overrides);
+}
+
+int run_plan(const PlanFlags& flags) {
+  const TrainConfig config = config_of(flags);
+  const StepSchedule schedule =
+      planned_schedule(LlamaConfig::from_file(config.model.config),
+                       fsdp_options(config), flags.num_ranks);
+  fmt::print("{}\n{}\n", to_table(schedule), schedule_totals(schedule));
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* const command =
+      app.add_subcommand("plan", "Show what a run will do before it runs");
+  command
+      ->add_option("--schedule", flags->model,
+                   "Print the schedule of a step of this model: a Hugging Face "
+                   "config.json, or a configuration of a run")
+      ->type_name("MODEL")
+      ->required();
+  command->add_option("--nproc", flags->num_ranks, "Ranks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("overrides", flags->overrides,
+                      "KEY=VALUE pairs, as fsdp.strategy=no_shard or "
+                      "fsdp.prefetch=2");
+  command->callback([flags, &exit_code] { exit_code = run_plan(*flags); });
+}
+
+}  // namespace accordion::cli

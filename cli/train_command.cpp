@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "accordion/comm/launcher.h"
+#include "accordion/comm/rendezvous.h"
+#include "accordion/train/run_data.h"
+#include "accordion/train/train_config.h"
+#include "accordion/train/trainer.h"
+#include "cli/commands.h"
+
+namespace accordion::cli {
+namespace {
+
+struct TrainFlags {
+  std::string config;
+  std::vector<std::string> overrides;
+  int num_ranks = 0;  // 0: not given
+  bool print_config = false;
+  bool help_config = false;
+};
+
+/// Starts the ranks as processes of this same command, which learn from their
+/// environment that they are ranks.
+int start_ranks(const TrainFlags& flags) {
+  LaunchOptions launch;
+  launch.command = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                    "train", flags.config};
+  launch.command.insert(launch.command.end(), flags.overrides.begin(),
+                        flags.overrides.end());
+  launch.num_ranks = flags.num_ranks;
+  launch.rank0_keeps_terminal = true;
+  return run_local_ranks(launch);
+}
+
+int run_train(const TrainFlags& flags) {
+  if (flags.help_config) {
+    fmt::print("{}", config_help());
+    return 0;
+  }
+  if (flags.config.empty()) {
+    throw std::invalid_argument(
+        "[train] No configuration was named. Write `accordion train "
+        "CONFIG.toml`; `accordion train --help-config` explains its keys.");
+  }
+  const TrainConfig config = load_config(flags.config, flags.overrides);
+  if (flags.print_config) {
+    fmt::print("{}", to_toml(config));
+    return 0;
+  }
+  const Rendezvous rendezvous = Rendezvous::from_environment();
+  if (rendezvous.launcher != "none" && flags.num_ranks > 0) {
+    throw std::invalid_argument(fmt::format(
+        "[train] --nproc {} starts ranks, but this process is rank {} of {} "
+        "under {} already. Leave --nproc out.",
+        flags.num_ranks, rendezvous.rank, rendezvous.world_size,
+        rendezvous.launcher));
+  }
+  if (flags.num_ranks > 1) {
+    open_data(config, 0, flags.num_ranks);  // one error rather than one a rank
+    return start_ranks(flags);
+  }
+  train(config, rendezvous);
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* const command =
+      app.add_subcommand("train", "Train a model as a configuration says");
+  command->add_option("config", flags->config,
+                      "CONFIG.toml; see --help-config");
+  command->add_option("overrides", flags->overrides,
+                      "KEY=VALUE pairs that replace keys of the configuration");
+  command
+      ->add_option("--nproc", flags->num_ranks,
+                   "Ranks to start on this host; leave it out under torchrun, "
+                   "mpirun or srun (default 1)")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--print-config", flags->print_config,
+                    "Print the resolved configuration and end");
+  command->add_flag("--help-config", flags->help_config,
+                    "Explain every key of a configuration and end");
+  command->callback([flags, &exit_code] { exit_code = run_train(*flags); });
+}
+
+}  // namespace accordion::cli

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The accordion command as a user's shell runs it.
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/fixtures.h"
+
+namespace accordion {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::read_file;
+using testing::TemporaryFolder;
+
+struct CommandResult {
+  int exit_code = -1;
+  std::string output;  ///< stdout and stderr together
+};
+
+std::string fixture(const std::string& name) {
+  return fmt::format("{}/parity/{}", ACCORDION_TEST_DATA, name);
+}
+
+class Cli : public ::testing::Test {
+ protected:
+  /// Runs a line of shell in which $accordion is the command.
+  CommandResult shell(const std::string& line) {
+    const fs::path script = folder_.write(
+        "line.sh", fmt::format("cd '{}'\naccordion='{}'\n{}\n",
+                               folder_.path().string(), ACCORDION_CLI, line));
+    const fs::path out = folder_.path() / "out.txt";
+    const int status = std::system(
+        fmt::format("sh '{}' > '{}' 2>&1", script.string(), out.string())
+            .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out)};
+  }
+
+  /// A configuration of short steps; "run" is its run folder.
+  void write_config() {
+    folder_.write("run.toml",
+                  fmt::format("model.config = \"{}\"\n"
+                              "data.path = \"{}\"\n"
+                              "data.seq_len = 32\n"
+                              "[train]\nsteps = 4\nbatch_size = 1\n"
+                              "threads = 1\n[run]\ndir = \"run\"\n"
+                              "[log]\nevery = 2\n",
+                              fixture("tiny.json"), fixture("data.txt")));
+  }
+
+  nlohmann::json summary() {
+    std::string text = read_file(folder_.path() / "run" / "metrics.jsonl");
+    text.pop_back();
+    return nlohmann::json::parse(text.substr(text.rfind('\n') + 1));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Cli, VersionAndHelpNameTheProgram) {
+  EXPECT_THAT(shell("$accordion --version").output, HasSubstr("accordion 0."));
+  const CommandResult help = shell("$accordion --help");
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command : {"train", "run", "plan"}) {
+    EXPECT_THAT(help.output, HasSubstr(command));
+  }
+  EXPECT_NE(shell("$accordion").exit_code, 0);
+}
+
+TEST_F(Cli, HelpConfigNeedsNoConfiguration) {
+  const CommandResult help = shell("$accordion train --help-config");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.output, HasSubstr("fsdp.strategy  (full_shard | no_shard"));
+  const CommandResult nothing = shell("$accordion train");
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.output, HasSubstr("No configuration was named"));
+}
+
+TEST_F(Cli, PrintedConfigIsAConfig) {
+  write_config();
+  const CommandResult first =
+      shell("$accordion train run.toml train.steps=7 --print-config");
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  EXPECT_THAT(first.output, HasSubstr("steps = 7\n"));
+  folder_.write("again.toml", first.output);
+  EXPECT_EQ(shell("$accordion train again.toml --print-config").output,
+            first.output);
+}
+
+TEST_F(Cli, MistakesInTheConfigEndBeforeAnyRankStarts) {
+  write_config();
+  const CommandResult key =
+      shell("$accordion train run.toml train.step=7 --nproc 2");
+  EXPECT_EQ(key.exit_code, 1);
+  EXPECT_THAT(key.output, HasSubstr("Did you mean 'train.steps'?"));
+  const CommandResult text =
+      shell("$accordion train run.toml data.path=missing.txt --nproc 2");
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.output, HasSubstr("missing.txt"));
+  EXPECT_THAT(text.output, Not(HasSubstr("rank")));
+  EXPECT_FALSE(fs::exists(folder_.path() / "run"));
+}
+
+TEST_F(Cli, TrainStartsRanksAndReportsInLines) {
+  write_config();
+  const CommandResult result = shell("$accordion train run.toml --nproc 2");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("\nstep 4/4  loss "));
+  EXPECT_THAT(result.output, HasSubstr((folder_.path() / "run").string()));
+  EXPECT_THAT(result.output, Not(HasSubstr("\r")));
+  EXPECT_EQ(summary()["world"], 2);
+  EXPECT_TRUE(fs::exists(folder_.path() / "run" / "log-rank1.txt"));
+}
+
+TEST_F(Cli, TrainRewritesOneLineOnATerminal) {
+  write_config();
+  const CommandResult result =
+      shell("script -qec \"$accordion train run.toml --nproc 2\" /dev/null");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("\r\x1b[Kstep 4/4  loss "));
+}
+
+TEST_F(Cli, TrainIsARankUnderALauncher) {
+  write_config();
+  const CommandResult result =
+      shell("$accordion run --nproc 2 -- $accordion train run.toml");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("[rank 0] step 4/4"));
+  EXPECT_EQ(summary()["world"], 2);
+
+  const CommandResult both =
+      shell("$accordion run --nproc 2 -- $accordion train run.toml --nproc 2");
+  EXPECT_EQ(both.exit_code, 1);
+  EXPECT_THAT(both.output, HasSubstr("Leave --nproc out"));
+}
+
+TEST_F(Cli, SignalEndsTheRunAfterTheStepWithItsSummary) {
+  write_config();
+  const CommandResult result = shell(
+      "$accordion train run.toml train.steps=1000000 --nproc 2 &\n"
+      "until [ -s run/metrics.jsonl ]; do sleep 0.05; done\n"
+      "kill -TERM $!\n"
+      "wait $!");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("stopped by a signal after"));
+  EXPECT_EQ(summary()["interrupted"], true);
+}
+
+TEST_F(Cli, RunHandsOnWhatARankReturned) {
+  const CommandResult result =
+      shell("$accordion run --nproc 2 -- sh -c 'exit $((RANK * 3))'");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.output, HasSubstr("rank 1"));
+}
+
+TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
+  const CommandResult model = shell(fmt::format(
+      "$accordion plan --schedule '{}' --nproc 4", fixture("tiny.json")));
+  ASSERT_EQ(model.exit_code, 0) << model.output;
+  EXPECT_THAT(model.output, HasSubstr("model.layers.3"));
+  EXPECT_THAT(model.output, HasSubstr("5 units; a step unshards 9 times"));
+  write_config();
+  const CommandResult run =
+      shell("$accordion plan --schedule run.toml fsdp.strategy=no_shard");
+  EXPECT_THAT(run.output, HasSubstr("reduces 5 times"));
+  EXPECT_EQ(shell("$accordion plan --schedule missing.json").exit_code, 1);
+}
+
+}  // namespace
+}  // namespace accordion

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/fixtures.h"
+#include "tests/train/train_ranks.h"
+
+namespace accordion {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::expect_follows;
+using testing::expect_ranks_pass;
+using testing::fixture;
+using ::testing::HasSubstr;
+using testing::kTrainRank;
+using testing::parity_keys;
+using testing::read_file;
+using testing::run_ranks;
+using testing::TemporaryFolder;
+using testing::train_in_ranks;
+
+std::vector<std::string> with(std::vector<std::string> keys,
+                              const std::vector<std::string>& more) {
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+/// Shuffled data and fresh weights: what a user's run has.
+std::vector<std::string> fresh_keys() {
+  return with(parity_keys("tiny"),
+              {"model.init=", "data.order=shuffled", "data.seq_len=64",
+               "optimizer.decay_norms=false"});
+}
+
+std::vector<nlohmann::json> metrics_of(const fs::path& run) {
+  std::ifstream file(run / "metrics.jsonl");
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+  }
+  return lines;
+}
+
+TEST(Trainer, SameRunTwiceIsTheSameBitForBit) {
+  const auto keys = with(fresh_keys(), {"train.steps=8", "train.batch_size=2",
+                                        "fsdp.param_dtype=bf16"});
+  const auto first = train_in_ranks(3, keys);
+  ASSERT_EQ(first.size(), 8U);
+  EXPECT_EQ(train_in_ranks(3, keys), first);
+}
+
+TEST(Trainer, FreshRunIsTheSameAtAnyWorldSizeAndAccumulation) {
+  const auto keys = with(fresh_keys(), {"train.steps=5"});
+  const auto single = train_in_ranks(1, with(keys, {"train.batch_size=6"}));
+  expect_follows(train_in_ranks(2, with(keys, {"train.batch_size=3"})), single,
+                 1e-5, 1e-4);
+  expect_follows(train_in_ranks(3, with(keys, {"train.batch_size=1",
+                                               "train.grad_accumulation=2"})),
+                 single, 1e-5, 1e-4);
+}
+
+TEST(Trainer, SeedAndDecayOfNormsChangeTheRun) {
+  const auto keys = with(fresh_keys(), {"train.steps=3", "train.batch_size=2"});
+  const auto base = train_in_ranks(1, keys);
+  EXPECT_NE(train_in_ranks(1, with(keys, {"run.seed=2"}))[0], base[0]);
+  // Strong decay, or a weight of about 1 would not show it in two steps.
+  const auto strong = with(keys, {"optimizer.weight_decay=100"});
+  EXPECT_NE(train_in_ranks(1, with(strong, {"optimizer.decay_norms=true"}))[2],
+            train_in_ranks(1, strong)[2]);
+}
+
+TEST(Trainer, RunFolderHoldsConfigMetricsAndLogs) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  expect_ranks_pass(
+      kTrainRank, 2,
+      with(fresh_keys(), {"run.dir=" + run.string(), "train.steps=5",
+                          "eval.every=2", "eval.sequences=5", "log.every=2"}));
+  EXPECT_EQ(load_config(run / "config.toml").eval.sequences, 5);
+  EXPECT_THAT(read_file(run / "log-rank0.txt"), HasSubstr("rank 0 of 2"));
+  EXPECT_THAT(read_file(run / "log-rank1.txt"), HasSubstr("rank 1 of 2"));
+
+  std::vector<std::string> kinds;
+  const auto lines = metrics_of(run);
+  for (const auto& line : lines) {
+    kinds.push_back(line.contains("summary")    ? "summary"
+                    : line.contains("val_loss") ? "validation"
+                                                : "step");
+  }
+  EXPECT_THAT(kinds, ::testing::ElementsAre("step", "step", "validation",
+                                            "step", "step", "validation",
+                                            "step", "validation", "summary"));
+  for (const char* key :
+       {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s"}) {
+    EXPECT_TRUE(lines[0].contains(key)) << key;
+  }
+  const auto& summary = lines.back();
+  EXPECT_EQ(summary["final_loss"], lines[6]["loss"]);
+  EXPECT_EQ(summary["val_loss"], lines[7]["val_loss"]);
+  EXPECT_EQ(summary["rss_mib"].size(), 2U);
+  EXPECT_GT(summary["pss_mib"][1], 10.0);
+  EXPECT_GE(summary["rss_mib"][0], summary["pss_mib"][0]);
+  EXPECT_GT(summary["tokens_per_s"], 0.0);
+}
+
+TEST(Trainer, ValidationIsTheSameAtAnyWorldSize) {
+  std::vector<double> losses;
+  for (const int world : {1, 2}) {
+    const TemporaryFolder folder;
+    const fs::path run = folder.path() / "run";
+    expect_ranks_pass(
+        kTrainRank, world,
+        with(fresh_keys(),
+             {"run.dir=" + run.string(), "train.steps=1", "eval.every=1",
+              "eval.sequences=5",
+              world == 1 ? "train.batch_size=4" : "train.batch_size=2"}));
+    losses.push_back(metrics_of(run)[1]["val_loss"]);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-5);
+  EXPECT_NEAR(losses[0], std::log(256.0), 0.3);
+}
+
+TEST(Trainer, SampleContinuesThePrompt) {
+  const TemporaryFolder folder;
+  const auto results = run_ranks(
+      kTrainRank, 2,
+      with(fresh_keys(), {"run.dir=" + (folder.path() / "run").string(),
+                          "train.steps=1", "train.batch_size=1",
+                          "sample.prompt=Permission is", "sample.length=5"}));
+  ASSERT_EQ(results[0].exit_code, 0) << results[0].output;
+  EXPECT_THAT(results[0].output, HasSubstr("\nPermission is"));
+  EXPECT_EQ(results[1].output.find("Permission is"), std::string::npos);
+}
+
+TEST(Trainer, TimeBudgetEndsTheRunAndTheSchedule) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  expect_ranks_pass(
+      kTrainRank, 2,
+      with(fresh_keys(),
+           {"run.dir=" + run.string(), "train.steps=0", "train.seconds=2",
+            "train.batch_size=1", "schedule.name=cosine",
+            "schedule.min_lr_ratio=0", "optimizer.lr=1e-3"}));
+  const auto lines = metrics_of(run);
+  ASSERT_GE(lines.size(), 4U);
+  EXPECT_EQ(lines[0]["lr"], 1e-3);
+  EXPECT_LT(lines[lines.size() - 2]["lr"], 5e-4);
+}
+
+TEST(Trainer, RunFolderThatIsTakenIsAnErrorOnEveryRank) {
+  const TemporaryFolder folder;
+  folder.write("metrics.jsonl", "{}\n");
+  const auto results = run_ranks(
+      kTrainRank, 2, with(fresh_keys(), {"run.dir=" + folder.path().string()}));
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("never overwritten"));
+  }
+  EXPECT_EQ(read_file(folder.path() / "metrics.jsonl"), "{}\n");
+}
+
+TEST(Trainer, LossThatIsNotFiniteIsAnErrorWithAdvice) {
+  const TemporaryFolder folder;
+  const auto results = run_ranks(
+      kTrainRank, 1,
+      with(fresh_keys(),
+           {"run.dir=" + (folder.path() / "run").string(), "optimizer.lr=1e30",
+            "train.steps=20", "train.batch_size=1"}));
+  EXPECT_EQ(results[0].exit_code, 1);
+  EXPECT_THAT(results[0].output, HasSubstr("Lower optimizer.lr"));
+}
+
+TEST(Trainer, ModelThatDoesNotFitTheDataIsAnError) {
+  const TemporaryFolder folder;
+  std::string model = read_file(fixture("tiny.json"));
+  const auto at = model.find("\"vocab_size\": 256");
+  ASSERT_NE(at, std::string::npos);
+  const auto small = folder.write(
+      "small.json", std::string(model).replace(at, 17, "\"vocab_size\": 99"));
+  const auto config = [&](const std::vector<std::string>& more) {
+    return parse_config("", "test.toml", with(fresh_keys(), more));
+  };
+  EXPECT_THAT(testing::message_of([&] {
+                train(config({"model.config=" + small.string()}), {});
+              }),
+              HasSubstr("vocab_size 99"));
+  EXPECT_THAT(
+      testing::message_of([&] { train(config({"data.seq_len=2000"}), {}); }),
+      HasSubstr("max_position_embeddings 1024"));
+}
+
+}  // namespace
+}  // namespace accordion
