@@ -98,7 +98,8 @@ struct ReducePart {
 
 /// A collective in flight. wait() returns when its result may be read and
 /// throws CommError; the destructor waits too, and logs that it had to.
-/// Movable; a default-constructed Work is done.
+/// Movable; a default-constructed Work is done. Must not outlive its
+/// communicator, nor the memory of its parts.
 class Work {
  public:
   class State {
@@ -158,11 +159,15 @@ class Communicator {
   /// Waits until no peer reads `buffer` any more. Required before writing to an
   /// exported buffer that a reduction has used; an all-gather into a common
   /// buffer does it by itself.
+  ///
+  /// Throws std::logic_error where this rank itself still uses the buffer: a
+  ///        Work not waited for, or a gathered buffer not released
   virtual void acquire(CommBuffer& buffer) = 0;
 
   /// Says that this rank no longer reads `buffer`, so that the next all-gather
   /// may overwrite it. Required once per all-gather into a common buffer; a
-  /// reduction releases exported buffers by itself.
+  /// reduction releases exported buffers by itself. The next all-gather into a
+  /// buffer that was not released is a std::logic_error.
   virtual void release(CommBuffer& buffer) = 0;
 
   /// Starts a grouped all-gather. `buffer` holds every part's `full`, or is

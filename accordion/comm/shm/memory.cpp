@@ -36,33 +36,49 @@ std::int64_t read_number(const std::string& path) {
   return file >> number ? number : kNoLimit;
 }
 
-std::int64_t available_on_host() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::int64_t kib = 0;
-  std::string unit;
-  while (file >> key >> kib) {
-    if (key == "MemAvailable:") {
-      return kib * 1024;
+// The number after `key` in a file of lines "key number …", or `fallback`.
+std::int64_t read_keyed_number(const char* path, std::string_view key,
+                               std::int64_t fallback) {
+  std::ifstream file(path);
+  std::string found;
+  std::int64_t number = 0;
+  std::string rest;
+  while (file >> found >> number) {
+    if (found == key) {
+      return number;
     }
-    std::getline(file, unit);
+    std::getline(file, rest);
   }
-  return kNoLimit;
+  return fallback;
+}
+
+std::int64_t available_on_host() {
+  const std::int64_t kib =
+      read_keyed_number("/proc/meminfo", "MemAvailable:", kNoLimit);
+  return kib == kNoLimit ? kNoLimit : kib * 1024;
 }
 
 // What the control group of this process leaves, version 2 or 1 as containers
-// see it.
+// see it. Cached file contents count as used there, but give way.
 std::int64_t available_in_container() {
-  const auto left = [](const char* limit, const char* used) {
+  constexpr const char* kStatV2 = "/sys/fs/cgroup/memory.stat";
+  constexpr const char* kStatV1 = "/sys/fs/cgroup/memory/memory.stat";
+  const auto left = [](const char* limit, const char* used,
+                       std::int64_t reclaimable) {
     const std::int64_t maximum = read_number(limit);
     const std::int64_t current = read_number(used);
     const bool known = maximum != kNoLimit && current != kNoLimit;
-    return known ? std::max<std::int64_t>(0, maximum - current) : kNoLimit;
+    return known ? std::max<std::int64_t>(0, maximum - current + reclaimable)
+                 : kNoLimit;
   };
   return std::min(
-      left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+      left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+           read_keyed_number(kStatV2, "inactive_file", 0) +
+               read_keyed_number(kStatV2, "active_file", 0)),
       left("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-           "/sys/fs/cgroup/memory/memory.usage_in_bytes"));
+           "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+           read_keyed_number(kStatV1, "total_inactive_file", 0) +
+               read_keyed_number(kStatV1, "total_active_file", 0)));
 }
 
 // Brings every page in now, so that no step pays for a page fault.
