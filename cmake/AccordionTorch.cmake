@@ -24,7 +24,7 @@ target_link_libraries(accordion::torch INTERFACE
   "${ACCORDION_TORCH}/lib/libc10.so")
 # libtorch_cpu's own dependencies come from its RPATH or the system.
 target_link_options(accordion::torch INTERFACE
-  -Wl,--allow-shlib-undefined "LINKER:-rpath,${ACCORDION_TORCH}/lib")
+  -Wl,--allow-shlib-undefined)
 # ATen's parallel loops are templates: they run in parallel only where OpenMP is on.
 target_compile_options(accordion::torch INTERFACE -fopenmp)
 target_link_options(accordion::torch INTERFACE -fopenmp)
