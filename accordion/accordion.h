@@ -7,3 +7,5 @@
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/module/unit.h"
+#include "accordion/optim/adamw.h"
+#include "accordion/optim/clip_grad_norm.h"
