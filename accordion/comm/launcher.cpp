@@ -23,6 +23,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "accordion/comm/line_prefixer.h"
 #include "accordion/comm/shm/file_descriptor.h"
 
 namespace accordion {
@@ -30,6 +31,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using detail::FileDescriptor;
+using detail::LinePrefixer;
 
 // What a shell returns for a command that it cannot execute.
 constexpr int kCannotExecute = 127;
@@ -123,78 +125,6 @@ class Signals {
   sigset_t handled_{};
   sigset_t before_{};
   FileDescriptor descriptor_;
-};
-
-// Passes lines on with the rank before each. Whole lines only, so that those of
-// different ranks do not mix.
-class LinePrefixer {
- public:
-  LinePrefixer(FileDescriptor source, int target, int rank)
-      : source_(std::move(source)),
-        target_(target),
-        prefix_(fmt::format("[rank {}] ", rank)) {}
-
-  /// The descriptor to poll; -1 once the source has ended.
-  [[nodiscard]] int fd() const { return source_.get(); }
-
-  void pump() {
-    std::array<char, 65536> chunk;
-    const ssize_t count = read(source_.get(), chunk.data(), chunk.size());
-    if (count > 0) {
-      pending_.append(chunk.data(), static_cast<std::size_t>(count));
-      flush_lines();
-    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-      finish();
-    }
-  }
-
-  /// Reads what is there, though the source may not have ended: a process that
-  /// the rank left behind may hold it open.
-  void drain() {
-    pollfd source{.fd = fd(), .events = POLLIN, .revents = 0};
-    while (fd() >= 0 && poll(&source, 1, 0) > 0) {
-      pump();
-      source.fd = fd();
-    }
-    finish();
-  }
-
- private:
-  void finish() {
-    if (!pending_.empty()) {
-      pending_ += '\n';
-      flush_lines();
-    }
-    source_ = FileDescriptor();
-  }
-
-  void flush_lines() {
-    std::string out;
-    std::size_t start = 0;
-    for (std::size_t end = pending_.find('\n'); end != std::string::npos;
-         end = pending_.find('\n', start)) {
-      out += prefix_;
-      out.append(pending_, start, end + 1 - start);
-      start = end + 1;
-    }
-    pending_.erase(0, start);
-    write_all(out);
-  }
-
-  void write_all(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t count = write(target_, text.data(), text.size());
-      if (count < 0 && errno != EINTR) {
-        return;  // nobody reads any more; the ranks go on
-      }
-      text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(0, count)));
-    }
-  }
-
-  FileDescriptor source_;
-  const int target_;
-  const std::string prefix_;
-  std::string pending_;
 };
 
 struct Child {
@@ -305,8 +235,9 @@ void Launcher::start(int rank, int port) {
   }
   children_.push_back({.pid = pid, .running = true});
   if (!keeps_terminal) {
-    outputs_.emplace_back(std::move(out.first), STDOUT_FILENO, rank);
-    outputs_.emplace_back(std::move(err.first), STDERR_FILENO, rank);
+    const std::string prefix = fmt::format("[rank {}] ", rank);
+    outputs_.emplace_back(std::move(out.first), STDOUT_FILENO, prefix);
+    outputs_.emplace_back(std::move(err.first), STDERR_FILENO, prefix);
   }
 }
 
