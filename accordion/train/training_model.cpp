@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/training_model.h"
 
+#include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
@@ -39,12 +41,14 @@ void fill_from(torch::nn::Module& module, const std::string& path) {
   }
 }
 
-/// A view of tokens that live as long as the batch.
-at::Tensor as_tensor(const std::vector<std::int64_t>& tokens,
-                     std::int64_t seq_len) {
-  const auto rows = static_cast<std::int64_t>(tokens.size()) / seq_len;
-  return at::from_blob(const_cast<std::int64_t*>(tokens.data()),
-                       {rows, seq_len}, at::kLong);
+/// A tensor that owns the tokens: backward reads them again (the gradient of
+/// the embedding), when the batch may be gone.
+at::Tensor as_tensor(std::vector<std::int64_t> tokens, std::int64_t seq_len) {
+  const auto owned =
+      std::make_shared<std::vector<std::int64_t>>(std::move(tokens));
+  const auto rows = static_cast<std::int64_t>(owned->size()) / seq_len;
+  return at::from_blob(
+      owned->data(), {rows, seq_len}, [owned](void*) {}, at::kLong);
 }
 
 }  // namespace
@@ -79,9 +83,9 @@ TrainingModel::TrainingModel(const LlamaConfig& model,
   }
 }
 
-LlamaOutput TrainingModel::loss(const Batch& batch, double divisor) {
-  return model_(as_tensor(batch.inputs, seq_len_),
-                as_tensor(batch.targets, seq_len_), divisor);
+LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
+  return model_(as_tensor(std::move(batch.inputs), seq_len_),
+                as_tensor(std::move(batch.targets), seq_len_), divisor);
 }
 
 std::string TrainingModel::sample(const TrainConfig& config) {

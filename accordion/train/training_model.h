@@ -28,7 +28,7 @@ class TrainingModel {
                 const DeviceMesh& mesh);
 
   /// Cross-entropy of a batch: its sum over target tokens, over `divisor`.
-  LlamaOutput loss(const Batch& batch, double divisor);
+  LlamaOutput loss(Batch batch, double divisor);
 
   /// sample.prompt and its continuation, the same text on every rank.
   std::string sample(const TrainConfig& config);
