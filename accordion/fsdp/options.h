@@ -17,12 +17,12 @@ enum class Strategy {
 /// and optimizer state keep the dtype in which the module was made.
 struct MixedPrecision {
   /// Of unsharded parameters and so of computation; unset: the stored dtype.
-  std::optional<c10::ScalarType> param_dtype;
+  std::optional<c10::ScalarType> param_dtype = std::nullopt;
   /// To which the sum of the ranks' gradients is rounded; unset: the stored
   /// dtype. The sum itself is taken in fp32.
-  std::optional<c10::ScalarType> reduce_dtype;
+  std::optional<c10::ScalarType> reduce_dtype = std::nullopt;
   /// To which a unit's floating-point outputs are cast; unset: not cast.
-  std::optional<c10::ScalarType> output_dtype;
+  std::optional<c10::ScalarType> output_dtype = std::nullopt;
   /// Casts a unit's floating-point inputs to param_dtype.
   bool cast_forward_inputs = true;
 };
@@ -30,10 +30,10 @@ struct MixedPrecision {
 /// Options of fully_shard. Immutable once sharded.
 struct FsdpOptions {
   Strategy strategy = Strategy::FullShard;
-  MixedPrecision precision;
+  MixedPrecision precision = {};
   /// Frees a unit's unsharded parameters between forward and backward. Unset:
   /// true for every unit but the root, which backward needs at once.
-  std::optional<bool> reshard_after_forward;
+  std::optional<bool> reshard_after_forward = std::nullopt;
   /// Units gathered ahead of the one that computes, forward and backward;
   /// 0 gathers each when it is needed.
   int prefetch = 1;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+
+#include <torch/nn/module.h>
+
+#include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/executor.h"
+#include "accordion/module/unit_hooks.h"
+
+namespace accordion {
+
+/// What fully_shard leaves behind: the executor and the communicators that it
+/// uses. Owned by the hooks of the module's units, so it lives as long as one
+/// of them.
+struct FsdpState {
+  DeviceMesh mesh;
+  std::shared_ptr<Executor> executor;
+};
+
+/// The hooks of unit number `unit`.
+class FsdpHooks final : public UnitHooks {
+ public:
+  FsdpHooks(std::shared_ptr<FsdpState> state, int unit)
+      : state_(std::move(state)), unit_(unit) {}
+
+  void before_forward(std::span<at::Tensor* const> inputs) override {
+    state_->executor->before_forward(unit_, inputs);
+  }
+  void after_forward(std::span<at::Tensor* const> outputs) override {
+    state_->executor->after_forward(unit_, outputs);
+  }
+  void forward_threw() noexcept override {
+    state_->executor->forward_threw(unit_);
+  }
+  [[nodiscard]] FsdpState& state() const { return *state_; }
+
+ private:
+  std::shared_ptr<FsdpState> state_;
+  int unit_;
+};
+
+/// The state of a sharded module, settled (Executor::settle) so that its
+/// parameters are pieces.
+///
+/// Throws c10::ValueError, with `caller` as prefix, when it is not sharded
+FsdpState& sharded_state(const torch::nn::Module& root, const char* caller);
+
+}  // namespace accordion

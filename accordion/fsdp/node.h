@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "accordion/fsdp/gradient_sink.h"
+
+namespace accordion {
+
+inline constexpr bool kNodesAreShared =
+    std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>;
+
+using WeakNodePtr =
+    std::conditional_t<kNodesAreShared, std::weak_ptr<torch::autograd::Node>,
+                       c10::weak_intrusive_ptr<torch::autograd::Node>>;
+
+/// Makes an autograd node in the ownership that this LibTorch gives nodes.
+template <class T, class... Args>
+NodePtr make_node(Args&&... args) {
+  if constexpr (kNodesAreShared) {
+    // Found by argument: LibTorch 2.15 has no deleteNode.
+    return NodePtr(new T(std::forward<Args>(args)...),
+                   [](auto* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<T>(std::forward<Args>(args)...);
+  }
+}
+
+}  // namespace accordion

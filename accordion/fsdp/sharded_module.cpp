@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/fsdp/sharded_module.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/scalar_type.h"
+
+namespace accordion {
+
+namespace {
+
+LocalParameter describe(const FsdpUnit& unit, int index) {
+  const ShardedParameter& parameter =
+      unit.parameters()[static_cast<std::size_t>(index)];
+  const at::Tensor& gradient = parameter.tensor().grad();
+  return {
+      .name = parameter.name(),
+      .global_shape = parameter.faces().unsharded.sizes().vec(),
+      .begin = parameter.piece().begin,
+      .end = parameter.piece().end,
+      .piece = parameter.faces().piece_data.view({-1}),
+      .gradient = gradient.defined() ? gradient.view({-1}) : at::Tensor(),
+      .parameter = parameter.tensor(),
+      .requires_grad = parameter.requires_grad(),
+      .replicas =
+          unit.groups().sharded() ? 1 : unit.groups().reduce->world_size(),
+  };
+}
+
+/// Gathers a flat shard [numel_per_rank] to [padded_numel].
+at::Tensor gather_flat(Communicator& communicator, const at::Tensor& shard,
+                       const std::string& label) {
+  at::Tensor full =
+      at::empty({shard.numel() * communicator.world_size()}, shard.options());
+  const GatherPart part{.local = shard.const_data_ptr(),
+                        .local_dtype = to_dtype(shard.scalar_type()),
+                        .full = full.mutable_data_ptr(),
+                        .full_dtype = to_dtype(shard.scalar_type()),
+                        .numel = shard.numel()};
+  communicator.all_gather_into({&part, 1}, nullptr, label).wait();
+  return full;
+}
+
+struct Located {
+  const FsdpUnit* unit;
+  int parameter;
+};
+
+Located locate(const FsdpState& state, std::string_view name,
+               const char* caller) {
+  for (const auto& unit : state.executor->units()) {
+    for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
+      if (unit->parameters()[i].name() == name) {
+        return {unit.get(), static_cast<int>(i)};
+      }
+    }
+  }
+  TORCH_CHECK_VALUE(false, "[", caller, "] no parameter is named '", name,
+                    "'. accordion::local_parameters(net) lists the names.");
+}
+
+at::Tensor gather_parameter(const Located& at, const at::Tensor& shard) {
+  const UnitLayout& layout = at.unit->layout();
+  const auto& parameter =
+      at.unit->parameters()[static_cast<std::size_t>(at.parameter)];
+  return gather_flat(*at.unit->groups().gather, shard, parameter.name())
+      .narrow(0, layout.offset_of(at.parameter), layout.numel(at.parameter))
+      .view(parameter.faces().unsharded.sizes())
+      .clone();
+}
+
+}  // namespace
+
+std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
+  const FsdpState& state = sharded_state(root, "local_parameters");
+  std::vector<LocalParameter> result;
+  for (const auto& unit : state.executor->units()) {
+    for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
+      result.push_back(describe(*unit, static_cast<int>(i)));
+    }
+  }
+  return result;
+}
+
+std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
+  const FsdpState& state = sharded_state(root, "flat_shards");
+  std::vector<FlatShard> result;
+  for (const auto& unit : state.executor->units()) {
+    for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
+      const int section = static_cast<int>(s);
+      FlatShard shard{.parameters = unit->shard(section),
+                      .gradients = unit->shard_gradient(section),
+                      .pieces = {},
+                      .offsets = {}};
+      for (const int i : unit->layout().sections()[s].parameters) {
+        shard.pieces.push_back(describe(*unit, i));
+        shard.offsets.push_back(unit->parameters()[static_cast<std::size_t>(i)]
+                                    .piece()
+                                    .shard_offset);
+      }
+      result.push_back(std::move(shard));
+    }
+  }
+  return result;
+}
+
+Communicator& shard_communicator(const torch::nn::Module& root) {
+  const FsdpState& state = sharded_state(root, "shard_communicator");
+  return *state.executor->units().front()->groups().gather;
+}
+
+torch::Tensor full_parameter(const torch::nn::Module& root,
+                             std::string_view name) {
+  const FsdpState& state = sharded_state(root, "full_parameter");
+  const at::NoGradGuard no_grad;
+  const Located at = locate(state, name, "full_parameter");
+  return gather_parameter(
+      at, at.unit->shard(at.unit->layout().section_of(at.parameter)));
+}
+
+torch::Tensor full_gradient(const torch::nn::Module& root,
+                            std::string_view name) {
+  const FsdpState& state = sharded_state(root, "full_gradient");
+  const at::NoGradGuard no_grad;
+  const Located at = locate(state, name, "full_gradient");
+  const at::Tensor& gradient =
+      at.unit->shard_gradient(at.unit->layout().section_of(at.parameter));
+  TORCH_CHECK_VALUE(gradient.defined(), "[full_gradient] parameter '", name,
+                    "' is frozen (requires_grad is false), so it has none");
+  return gather_parameter(at, gradient);
+}
+
+StepSchedule step_schedule(const torch::nn::Module& root) {
+  return sharded_state(root, "step_schedule").executor->schedule();
+}
+
+void set_step_schedule(torch::nn::Module& root, StepSchedule schedule) {
+  sharded_state(root, "set_step_schedule")
+      .executor->set_schedule(std::move(schedule));
+}
+
+ShardedBytes sharded_bytes(const torch::nn::Module& root) {
+  const Executor& executor = *sharded_state(root, "sharded_bytes").executor;
+  ShardedBytes bytes;
+  for (const auto& unit : executor.units()) {
+    for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
+      const int section = static_cast<int>(s);
+      bytes.parameters +=
+          static_cast<std::int64_t>(unit->shard(section).nbytes());
+      if (unit->shard_gradient(section).defined()) {
+        bytes.gradients +=
+            static_cast<std::int64_t>(unit->shard_gradient(section).nbytes());
+      }
+    }
+  }
+  bytes.parameter_slots = executor.parameter_slots().allocated_bytes();
+  bytes.gradient_slots = executor.gradient_slots().allocated_bytes();
+  return bytes;
+}
+
+}  // namespace accordion

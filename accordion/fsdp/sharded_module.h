@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "accordion/comm/communicator.h"
+#include "accordion/schedule/step_schedule.h"
+
+// What can be asked of a module that fully_shard has sharded. Every function
+// here throws c10::ValueError when it has not.
+namespace accordion {
+
+/// This rank's piece of one parameter of a sharded module.
+struct LocalParameter {
+  std::string name;  ///< FQN
+  std::vector<std::int64_t> global_shape;
+  std::int64_t begin = 0;  ///< first element owned, in row-major order
+  std::int64_t end = 0;    ///< one past the last; begin == end owns nothing
+  torch::Tensor piece;     ///< [end - begin], stored dtype; writes reach the
+                           ///< parameter
+  torch::Tensor gradient;  ///< [end - begin]; undefined where `.grad()` is
+  /// The module's own tensor [local shape], which optimizers see; its `.grad()`
+  /// is the gradient of the piece.
+  torch::Tensor parameter;
+  bool requires_grad = true;
+  /// Ranks that hold the same elements (1 where sharded over all ranks).
+  int replicas = 1;
+};
+
+/// The pieces of a sharded module, in the order of units and parameters; each
+/// shared parameter once, under its first name.
+///
+/// Throws c10::ValueError when `root` was not passed to fully_shard
+std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
+
+/// A unit's parameters of one dtype and requires_grad, as this rank holds them:
+/// what an optimizer that works on flat memory needs. See UnitLayout.
+struct FlatShard {
+  torch::Tensor parameters;  ///< [numel_per_rank], padding is zero
+  torch::Tensor gradients;   ///< [numel_per_rank], undefined where frozen
+  std::vector<LocalParameter> pieces;  ///< views of both, in order
+  std::vector<std::int64_t> offsets;   ///< of each piece in the shard, elements
+};
+
+/// The shards of a sharded module, unit by unit.
+std::vector<FlatShard> flat_shards(const torch::nn::Module& root);
+
+/// The ranks that together hold one copy of the parameters.
+Communicator& shard_communicator(const torch::nn::Module& root);
+
+/// Gathers one parameter in its global shape, on every rank.
+///
+/// Comm   one all-gather of the section that holds it; called by every rank
+/// Throws c10::ValueError for a name that is not a parameter's
+torch::Tensor full_parameter(const torch::nn::Module& root,
+                             std::string_view name);
+/// The same for its gradient.
+torch::Tensor full_gradient(const torch::nn::Module& root,
+                            std::string_view name);
+
+/// The schedule that the steps of a sharded module follow; empty until its
+/// first step has been recorded.
+StepSchedule step_schedule(const torch::nn::Module& root);
+
+/// Replaces the schedule, on every rank alike, from the next step on.
+///
+/// Throws c10::ValueError when validate(schedule) finds a fault
+void set_step_schedule(torch::nn::Module& root, StepSchedule schedule);
+
+/// What a rank holds of a sharded module, in bytes, padding included.
+struct ShardedBytes {
+  std::int64_t parameters = 0;  ///< shards, in the stored dtype
+  std::int64_t gradients = 0;   ///< of the shards
+  /// Slots for unsharded parameters, and for gradients on their way to a
+  /// reduction. Held from fully_shard on, whether in use or not.
+  std::int64_t parameter_slots = 0;
+  std::int64_t gradient_slots = 0;
+};
+ShardedBytes sharded_bytes(const torch::nn::Module& root);
+
+}  // namespace accordion

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/fsdp/unit_boundary.h"
+
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "accordion/fsdp/node.h"
+
+namespace accordion {
+
+namespace {
+
+using torch::autograd::variable_list;
+
+/// Runs after the backward of an input's view.
+class InputHook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit InputHook(std::shared_ptr<UnitCall> call) : call_(std::move(call)) {}
+
+  variable_list operator()(const variable_list& grad_inputs,
+                           const variable_list& /*grad_outputs*/) override {
+    if (const auto listener = call_->listener.lock()) {
+      listener->leave_backward(*call_);
+    }
+    return grad_inputs;
+  }
+
+ private:
+  std::shared_ptr<UnitCall> call_;
+};
+
+/// Identity on all outputs of a call.
+class OutputNode final : public torch::autograd::Node {
+ public:
+  explicit OutputNode(std::shared_ptr<UnitCall> call)
+      : call_(std::move(call)) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    if (const auto listener = call_->listener.lock()) {
+      listener->enter_backward(*call_);
+    }
+    return std::move(gradients);
+  }
+
+ private:
+  std::shared_ptr<UnitCall> call_;
+};
+
+}  // namespace
+
+void watch_inputs(std::span<at::Tensor* const> inputs,
+                  const std::shared_ptr<UnitCall>& call) {
+  for (at::Tensor* input : inputs) {
+    if (!input->requires_grad()) {
+      continue;
+    }
+    *input = input->view_as(*input);
+    input->grad_fn()->add_post_hook(std::make_unique<InputHook>(call));
+    ++call->num_inputs;
+  }
+}
+
+bool watch_outputs(
+    std::span<at::Tensor* const> outputs, const std::shared_ptr<UnitCall>& call,
+    const std::function<bool(const at::Tensor&)>& aliases_parameter) {
+  std::vector<at::Tensor*> watched;
+  variable_list originals;
+  for (at::Tensor* output : outputs) {
+    if (aliases_parameter(*output)) {
+      *output = output->clone();
+    }
+    if (output->requires_grad()) {
+      watched.push_back(output);
+      originals.push_back(*output);
+    }
+  }
+  if (watched.empty()) {
+    return false;
+  }
+  const NodePtr node = make_node<OutputNode>(call);
+  node->set_next_edges(torch::autograd::collect_next_edges(originals));
+  for (at::Tensor* output : watched) {
+    // detach shares memory and version counter, and is no view to autograd.
+    at::Tensor fresh = output->detach();
+    torch::autograd::create_gradient_edge(fresh, node);
+    *output = std::move(fresh);
+  }
+  return true;
+}
+
+}  // namespace accordion

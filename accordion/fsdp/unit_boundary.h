@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+namespace accordion {
+
+struct UnitCall;
+
+/// What the executor learns from the autograd graph at the edges of a unit.
+class BoundaryListener {
+ public:
+  virtual ~BoundaryListener() = default;
+  /// Gradients of the call's outputs are there; the unit's own backward
+  /// follows.
+  virtual void enter_backward(UnitCall& call) = 0;
+  /// The gradient of one of the call's inputs is there.
+  virtual void leave_backward(UnitCall& call) = 0;
+};
+
+/// One call of a unit's forward that autograd recorded. Lives as long as its
+/// graph; the listener may be gone before.
+struct UnitCall {
+  std::weak_ptr<BoundaryListener> listener;
+  int unit = 0;
+  /// How often leave_backward follows enter_backward.
+  int num_inputs = 0;
+};
+
+/// Replaces each input that requires grad by a view of it, whose backward tells
+/// the listener. A real view: a forward that writes to its input in place does
+/// what it would do without the unit.
+void watch_inputs(std::span<at::Tensor* const> inputs,
+                  const std::shared_ptr<UnitCall>& call);
+
+/// Replaces each output that requires grad by a tensor of the same memory
+/// behind one common node, whose backward tells the listener. The new tensor is
+/// no view, so that writing to it in place, as the caller may, keeps the node
+/// in the graph. Outputs for which `aliases_parameter` holds are copied: their
+/// memory is about to be freed. Returns whether any output requires grad.
+bool watch_outputs(
+    std::span<at::Tensor* const> outputs, const std::shared_ptr<UnitCall>& call,
+    const std::function<bool(const at::Tensor&)>& aliases_parameter);
+
+}  // namespace accordion

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/fsdp/unit_discovery.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include <c10/util/Exception.h>
+
+namespace accordion {
+
+namespace {
+
+constexpr int kNoUnit = -1;
+
+/// Where a parameter was found: its first name and the lowest unit that
+/// contains every module that registers it.
+struct Found {
+  std::string name;
+  torch::Tensor tensor;
+  int unit = kNoUnit;
+};
+
+std::string join(const std::string& prefix, const std::string& key) {
+  return prefix.empty() ? key : prefix + "." + key;
+}
+
+std::string describe(const Found& found) {
+  return c10::str("'", found.name, "' ", found.tensor.sizes());
+}
+
+class Discovery {
+ public:
+  std::vector<UnitMembers> run(torch::nn::Module& root) {
+    visit(root, "", kNoUnit);
+    TORCH_CHECK_VALUE(
+        !units_.empty(), "[fully_shard] '", root.name(),
+        "' contains no accordion::Unit, so there is nothing to gather. Declare "
+        "it as accordion::Unit<Holder>, and its blocks too.");
+    check_owned(root);
+    check_storages();
+    for (Found& found : found_) {
+      units_[static_cast<std::size_t>(found.unit)].parameters.push_back(
+          {found.name, found.tensor});
+    }
+    return std::move(units_);
+  }
+
+ private:
+  void visit(torch::nn::Module& module, const std::string& prefix, int unit) {
+    if (auto* base = dynamic_cast<UnitBase*>(&module)) {
+      if (!visited_units_.insert(base).second) {
+        // The same unit registered again: the same parameters, other names.
+      } else {
+        TORCH_CHECK_VALUE(!base->hooks(), "[fully_shard] unit '", prefix,
+                          "' is sharded already. Call fully_shard once, on the "
+                          "outermost module.");
+        units_.push_back({prefix, base, unit, {}});
+        unit = static_cast<int>(units_.size()) - 1;
+      }
+    }
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      if (item.value().defined()) {
+        add(join(prefix, item.key()), item.value(), unit);
+      }
+    }
+    for (const auto& child : module.named_children()) {
+      visit(*child.value(), join(prefix, child.key()), unit);
+    }
+  }
+
+  void add(const std::string& name, const torch::Tensor& tensor, int unit) {
+    const auto [entry, is_new] = index_.try_emplace(
+        tensor.unsafeGetTensorImpl(), static_cast<int>(found_.size()));
+    if (is_new) {
+      check_kind(name, tensor);
+      found_.push_back({name, tensor, unit});
+      return;
+    }
+    Found& found = found_[static_cast<std::size_t>(entry->second)];
+    found.unit = lowest_common(found.unit, unit);
+  }
+
+  static void check_kind(const std::string& name, const torch::Tensor& tensor) {
+    TORCH_CHECK_VALUE(!tensor.is_complex(), "[fully_shard] parameter '", name,
+                      "' is complex. Store its real and imaginary part "
+                      "(torch::view_as_real) as one real parameter.");
+    TORCH_CHECK_VALUE(tensor.layout() == torch::kStrided,
+                      "[fully_shard] parameter '", name, "' has layout ",
+                      tensor.layout(), "; only strided ones can be sharded.");
+    TORCH_CHECK_VALUE(
+        tensor.device().is_cpu(), "[fully_shard] parameter '", name,
+        "' is on device ", tensor.device(),
+        ", and the mesh communicates between CPUs. Move the module to the CPU "
+        "before fully_shard.");
+  }
+
+  /// The innermost unit that contains both; kNoUnit when there is none.
+  int lowest_common(int a, int b) const {
+    std::unordered_set<int> above;
+    for (; a != kNoUnit; a = units_[static_cast<std::size_t>(a)].parent) {
+      above.insert(a);
+    }
+    while (b != kNoUnit && !above.contains(b)) {
+      b = units_[static_cast<std::size_t>(b)].parent;
+    }
+    return b;
+  }
+
+  void check_owned(const torch::nn::Module& root) const {
+    std::string orphans;
+    int count = 0;
+    for (const Found& found : found_) {
+      if (found.unit == kNoUnit && ++count <= kMaxListed) {
+        orphans += (orphans.empty() ? "" : ", ") + describe(found);
+      }
+    }
+    TORCH_CHECK_VALUE(count == 0, "[fully_shard] ", count, " parameter",
+                      count == 1 ? "" : "s", " belong to no unit: ", orphans,
+                      count > kMaxListed ? ", …" : "",
+                      ". Declare the root as accordion::Unit<…> instead of ",
+                      root.name(),
+                      ", or give these modules units of their own.");
+  }
+
+  /// Two parameters in one storage would be cut in two ways.
+  void check_storages() const {
+    std::unordered_map<const void*, const Found*> owners;
+    for (const Found& found : found_) {
+      if (found.tensor.numel() == 0) {
+        continue;
+      }
+      const auto [entry, is_new] =
+          owners.try_emplace(found.tensor.storage().data(), &found);
+      TORCH_CHECK_VALUE(is_new, "[fully_shard] parameters ",
+                        describe(*entry->second), " and ", describe(found),
+                        " are different tensors in the same memory. To tie "
+                        "them, register one "
+                        "tensor in both modules (head->weight = "
+                        "register_parameter(\"weight\", "
+                        "embed->weight)); else clone one of them.");
+    }
+  }
+
+  static constexpr int kMaxListed = 4;
+  std::vector<UnitMembers> units_;
+  std::vector<Found> found_;
+  std::unordered_map<const c10::TensorImpl*, int> index_;
+  std::unordered_set<const UnitBase*> visited_units_;
+};
+
+}  // namespace
+
+std::vector<UnitMembers> discover_units(torch::nn::Module& root) {
+  return Discovery().run(root);
+}
+
+}  // namespace accordion

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/optim/adamw.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+
+namespace accordion {
+
+namespace {
+
+void check_options(const AdamWOptions& options) {
+  TORCH_CHECK_VALUE(options.lr >= 0, "[AdamW] lr is ", options.lr,
+                    "; give 0 or more");
+  TORCH_CHECK_VALUE(options.beta1 >= 0 && options.beta1 < 1 &&
+                        options.beta2 >= 0 && options.beta2 < 1,
+                    "[AdamW] betas are ", options.beta1, ", ", options.beta2,
+                    "; give numbers in [0, 1)");
+  TORCH_CHECK_VALUE(options.eps >= 0, "[AdamW] eps is ", options.eps,
+                    "; give 0 or more");
+  TORCH_CHECK_VALUE(options.weight_decay >= 0, "[AdamW] weight_decay is ",
+                    options.weight_decay, "; give 0 or more");
+}
+
+bool has_gradient(const LocalParameter& piece) {
+  return piece.parameter.grad().defined();
+}
+
+}  // namespace
+
+AdamW::AdamW(torch::nn::Module& root, AdamWOptions options)
+    : root_(root), options_(std::move(options)) {
+  check_options(options_);
+  const at::NoGradGuard no_grad;
+  for (const FlatShard& shard : flat_shards(root)) {
+    if (shard.gradients.defined()) {
+      add_shard(shard);
+    }
+  }
+}
+
+/// Cuts the shard between neighbours that differ in decay. What lies between
+/// pieces is padding: zero, and stays so.
+void AdamW::add_shard(const FlatShard& shard) {
+  const at::Tensor first = at::zeros_like(shard.parameters);
+  const at::Tensor second = at::zeros_like(shard.parameters);
+  const auto decays = [this](const LocalParameter& piece) {
+    return !options_.decays || options_.decays(piece);
+  };
+  state_bytes_ += static_cast<std::int64_t>(first.nbytes() + second.nbytes());
+  std::size_t begin = 0;
+  while (begin < shard.pieces.size()) {
+    const bool decay = decays(shard.pieces[begin]);
+    std::size_t end = begin + 1;
+    while (end < shard.pieces.size() && decays(shard.pieces[end]) == decay) {
+      ++end;
+    }
+    const std::int64_t start = shard.offsets[begin];
+    const std::int64_t stop =
+        shard.offsets[end - 1] + shard.pieces[end - 1].piece.numel();
+    Range range;
+    range.decays = decay;
+    for (std::size_t i = begin; i < end; ++i) {
+      range.pieces.push_back(shard.pieces[i]);
+      range.offsets.push_back(shard.offsets[i] - start);
+    }
+    range.parameters = shard.parameters.narrow(0, start, stop - start);
+    range.gradients = shard.gradients.narrow(0, start, stop - start);
+    range.first_moment = first.narrow(0, start, stop - start);
+    range.second_moment = second.narrow(0, start, stop - start);
+    range.steps = at::zeros({}, at::kFloat);
+    ranges_.push_back(std::move(range));
+    begin = end;
+  }
+}
+
+/// One range a piece, with the state that it has.
+std::vector<AdamW::Range> AdamW::split(const Range& range) {
+  std::vector<Range> result;
+  for (std::size_t i = 0; i < range.pieces.size(); ++i) {
+    const std::int64_t numel = range.pieces[i].piece.numel();
+    const auto part = [&](const at::Tensor& whole) {
+      return whole.narrow(0, range.offsets[i], numel);
+    };
+    result.push_back({.pieces = {range.pieces[i]},
+                      .offsets = {0},
+                      .decays = range.decays,
+                      .parameters = part(range.parameters),
+                      .gradients = part(range.gradients),
+                      .first_moment = part(range.first_moment),
+                      .second_moment = part(range.second_moment),
+                      .steps = range.steps.clone()});
+  }
+  return result;
+}
+
+/// A parameter without a gradient is not updated, as in torch::optim: its
+/// neighbours then need ranges of their own.
+void AdamW::split_where_gradients_differ() {
+  std::vector<Range> result;
+  for (Range& range : ranges_) {
+    const auto with =
+        std::count_if(range.pieces.begin(), range.pieces.end(), has_gradient);
+    if (with == 0 || with == static_cast<std::ptrdiff_t>(range.pieces.size())) {
+      result.push_back(std::move(range));
+      continue;
+    }
+    std::vector<Range> parts = split(range);
+    std::move(parts.begin(), parts.end(), std::back_inserter(result));
+  }
+  ranges_ = std::move(result);
+}
+
+void AdamW::step() {
+  const at::NoGradGuard no_grad;
+  split_where_gradients_differ();
+  update(/*decays=*/true);
+  update(/*decays=*/false);
+}
+
+void AdamW::update(bool decays) {
+  std::vector<at::Tensor> parameters, gradients, first, second, steps;
+  for (const Range& range : ranges_) {
+    if (range.decays != decays || range.parameters.numel() == 0 ||
+        !has_gradient(range.pieces.front())) {
+      continue;
+    }
+    range.steps.add_(1);
+    parameters.push_back(range.parameters);
+    gradients.push_back(range.gradients);
+    first.push_back(range.first_moment);
+    second.push_back(range.second_moment);
+    steps.push_back(range.steps);
+  }
+  if (parameters.empty()) {
+    return;
+  }
+  at::_fused_adamw_(parameters, gradients, first, second,
+                    /*max_exp_avg_sqs=*/{}, steps, options_.lr, options_.beta1,
+                    options_.beta2, decays ? options_.weight_decay : 0.0,
+                    options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void AdamW::zero_grad() {
+  root_.zero_grad(/*set_to_none=*/true);
+}
+
+}  // namespace accordion

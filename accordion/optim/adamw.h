@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "accordion/fsdp/sharded_module.h"
+
+namespace accordion {
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  /// Decoupled: parameters shrink by lr * weight_decay a step.
+  double weight_decay = 1e-2;
+  /// Which parameters decay; unset: all. Norms and biases usually do not.
+  std::function<bool(const LocalParameter&)> decays = {};
+};
+
+/// AdamW over the flat shards of a sharded module: one fused pass over a rank's
+/// share of parameters, gradients and moments, in place of one per parameter.
+/// The same arithmetic as torch::optim::AdamW.
+///
+/// Requires  the module was passed to fully_shard, and outlives the optimizer
+/// Memory    two moments in the stored dtype: 2 * the shards' bytes
+/// Source    Loshchilov and Hutter 2019, arXiv:1711.05101
+class AdamW {
+ public:
+  /// Throws c10::ValueError for an option out of range, or a module that is not
+  /// sharded
+  AdamW(torch::nn::Module& root, AdamWOptions options);
+  template <class Contained>
+  AdamW(torch::nn::ModuleHolder<Contained>& root, AdamWOptions options)
+      : AdamW(static_cast<torch::nn::Module&>(*root), std::move(options)) {}
+
+  /// Updates the pieces of parameters that have a gradient. No communication.
+  void step();
+  /// Forgets the gradients: the next reduction starts anew.
+  void zero_grad();
+
+  [[nodiscard]] double lr() const { return options_.lr; }
+  void set_lr(double lr) { options_.lr = lr; }
+  /// Bytes of the moments on this rank, padding included.
+  [[nodiscard]] std::int64_t state_bytes() const { return state_bytes_; }
+
+ private:
+  /// A stretch of a shard that is updated in one pass.
+  struct Range {
+    std::vector<LocalParameter> pieces;  // that lie in it, in order
+    std::vector<std::int64_t> offsets;  // of the pieces, from the range's start
+    bool decays = true;
+    torch::Tensor parameters;     // [numel], view of the shard
+    torch::Tensor gradients;      // [numel]
+    torch::Tensor first_moment;   // [numel]
+    torch::Tensor second_moment;  // [numel]
+    torch::Tensor steps;          // [], fp32
+  };
+
+  void add_shard(const FlatShard& shard);
+  static std::vector<Range> split(const Range& range);
+  void split_where_gradients_differ();
+  void update(bool decays);
+
+  torch::nn::Module& root_;
+  AdamWOptions options_;
+  std::vector<Range> ranges_;
+  std::int64_t state_bytes_ = 0;
+};
+
+}  // namespace accordion

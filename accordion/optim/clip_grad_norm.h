@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace accordion {
+
+/// Scales the gradients so that their global p-norm is at most `max_norm`, and
+/// returns the norm before, the same on every rank: what
+/// torch::nn::utils::clip_grad_norm_ does for a module that is not sharded.
+///
+/// Comm   one all-gather of one double over the ranks that share a copy
+/// Throws c10::ValueError for max_norm < 0, or norm_type other than a number
+///        >= 1 or infinity; for a norm that is not finite when
+///        `error_if_nonfinite`
+double clip_grad_norm_(torch::nn::Module& root, double max_norm,
+                       double norm_type = 2.0, bool error_if_nonfinite = false);
+
+template <class Contained>
+double clip_grad_norm_(torch::nn::ModuleHolder<Contained>& root,
+                       double max_norm, double norm_type = 2.0,
+                       bool error_if_nonfinite = false) {
+  return clip_grad_norm_(static_cast<torch::nn::Module&>(*root), max_norm,
+                         norm_type, error_if_nonfinite);
+}
+
+}  // namespace accordion

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Programs that do more than one forward and one backward a step: each gives
+// the gradients of the same program without sharding.
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/sharded_module.h"
+#include "tests/fsdp/models.h"
+#include "tests/fsdp/rank_threads.h"
+
+namespace accordion {
+namespace {
+
+using testing::batch_of;
+using testing::on_ranks;
+using testing::seeded;
+
+/// A net as the programs below see it, sharded or not.
+using Forward = std::function<torch::Tensor(torch::Tensor)>;
+struct Subject {
+  Forward net;
+  std::function<torch::Tensor(int block, torch::Tensor)> block;
+  std::function<void()> zero_grad;
+};
+using Program = std::function<void(const Subject&)>;
+
+template <class Net>
+Subject subject_of(Net& net) {
+  return {[&net](torch::Tensor x) { return net(x); },
+          [&net](int block, torch::Tensor x) {
+            return net->blocks[static_cast<std::size_t>(block)](x);
+          },
+          [&net] { net->zero_grad(); }};
+}
+
+/// Runs `program` four times (recorded, replayed, replayed, …) on a plain net
+/// and on two ranks, all with the same data, and compares all gradients.
+void expect_same_gradients(
+    const Program& program, const FsdpOptions& options = {},
+    const std::function<void(torch::nn::Module&)>& prepare =
+        [](torch::nn::Module&) {}) {
+  auto plain = seeded<testing::PlainNet>();
+  prepare(*plain);
+  std::vector<Unit<testing::UnitNet>> nets = {seeded<Unit<testing::UnitNet>>(),
+                                              seeded<Unit<testing::UnitNet>>()};
+  program(subject_of(plain));
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+    prepare(*net);
+    fully_shard(net, mesh, options);
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      program(subject_of(net));
+      for (const auto& parameter : plain->named_parameters()) {
+        if (!parameter.value().requires_grad()) {
+          continue;
+        }
+        const auto expected = parameter.value().grad().defined()
+                                  ? parameter.value().grad()
+                                  : torch::zeros_like(parameter.value());
+        const auto got = full_gradient(*net, parameter.key());
+        EXPECT_TRUE(torch::allclose(got, expected, 1e-5, 1e-6))
+            << parameter.key() << ", step " << step << ", largest difference "
+            << (got - expected).abs().max().item<float>();
+      }
+    }
+  });
+}
+
+TEST(Programs, EvaluationBetweenForwardAndBackward) {
+  expect_same_gradients([](const Subject& s) {
+    const auto loss = s.net(batch_of(0, 4)).square().mean();
+    {
+      const torch::NoGradGuard no_grad;
+      s.net(batch_of(1, 6));
+    }
+    loss.backward();
+  });
+}
+
+TEST(Programs, EvaluationBetweenSteps) {
+  expect_same_gradients([](const Subject& s) {
+    s.net(batch_of(0, 4)).square().mean().backward();
+    const torch::NoGradGuard no_grad;
+    s.net(batch_of(1, 6));
+  });
+}
+
+TEST(Programs, ForwardWithGradButWithoutBackward) {
+  expect_same_gradients([](const Subject& s) {
+    s.net(batch_of(1, 6));
+    s.net(batch_of(0, 4)).square().mean().backward();
+  });
+}
+
+TEST(Programs, SeveralForwardsBeforeOneBackward) {
+  expect_same_gradients([](const Subject& s) {
+    const auto a = s.net(batch_of(0, 4)).square().mean();
+    const auto b = s.net(batch_of(1, 4)).square().mean();
+    (a + 2 * b).backward();
+  });
+}
+
+TEST(Programs, SeveralForwardsAndABackwardForEach) {
+  expect_same_gradients([](const Subject& s) {
+    const auto a = s.net(batch_of(0, 4)).square().mean();
+    const auto b = s.net(batch_of(1, 4)).square().mean();
+    a.backward();
+    b.backward();
+  });
+}
+
+TEST(Programs, AccumulationOverMicrobatches) {
+  expect_same_gradients([](const Subject& s) {
+    for (int i = 0; i < 3; ++i) {
+      (s.net(batch_of(i, 4)).square().mean() / 3).backward();
+    }
+  });
+}
+
+TEST(Programs, BackwardTwiceOnARetainedGraph) {
+  expect_same_gradients([](const Subject& s) {
+    const auto loss = s.net(batch_of(0, 4)).square().mean();
+    loss.backward({}, /*retain_graph=*/true);
+    loss.backward();
+  });
+}
+
+TEST(Programs, UnitCalledTwiceInOneForward) {
+  expect_same_gradients([](const Subject& s) {
+    auto x = batch_of(0, 4);
+    x = s.block(0, x);
+    x = s.block(1, x);
+    x = s.block(0, x);
+    x.square().mean().backward();
+  });
+}
+
+TEST(Programs, UnitsThatNoLossDependsOn) {
+  expect_same_gradients([](const Subject& s) {
+    s.block(2, batch_of(1, 4));
+    s.block(0, batch_of(0, 4)).square().mean().backward();
+  });
+}
+
+TEST(Programs, StepsThatAlternateBetweenTwoPrograms) {
+  expect_same_gradients([](const Subject& s) {
+    thread_local int step = 0;  // a rank is a thread
+    auto x = s.block(0, batch_of(0, 4));
+    if (step++ % 2 == 1) {
+      const torch::NoGradGuard no_grad;
+      s.block(1, x);
+    }
+    s.block(2, x).square().mean().backward();
+  });
+}
+
+TEST(Programs, ParametersThatBackwardDoesNotReach) {
+  // Only a part of block0 has a gradient; the unit ends with the backward.
+  expect_same_gradients([](const Subject& s) {
+    const auto y = s.net(batch_of(0, 4));
+    y.narrow(1, 0, 1).sum().backward();
+  });
+}
+
+TEST(Programs, InputsThatRequireGrad) {
+  expect_same_gradients([](const Subject& s) {
+    auto x = batch_of(0, 4).requires_grad_();
+    s.net(x).square().mean().backward();
+    EXPECT_TRUE(x.grad().defined());
+  });
+}
+
+void freeze(torch::nn::Module& net, const std::string& prefix) {
+  for (auto& parameter : net.named_parameters()) {
+    if (parameter.key().starts_with(prefix)) {
+      parameter.value().set_requires_grad(false);
+    }
+  }
+}
+
+TEST(Programs, FrozenUnitInTheMiddle) {
+  expect_same_gradients(
+      [](const Subject& s) {
+        s.net(batch_of(0, 4)).square().mean().backward();
+      },
+      {}, [](torch::nn::Module& net) { freeze(net, "block1"); });
+}
+
+TEST(Programs, FrozenAndTrainableParametersInOneUnit) {
+  expect_same_gradients(
+      [](const Subject& s) {
+        s.net(batch_of(0, 4)).square().mean().backward();
+      },
+      {}, [](torch::nn::Module& net) { freeze(net, "block1.up"); });
+}
+
+/// The least that a checkpoint does: forward without a graph, again in
+/// backward.
+struct Recompute : torch::autograd::Function<Recompute> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context,
+                               torch::Tensor x, Forward* function) {
+    context->save_for_backward({x});
+    context->saved_data["function"] = reinterpret_cast<std::int64_t>(function);
+    return (*function)(x);
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* context,
+      torch::autograd::variable_list gradients) {
+    auto& function =
+        *reinterpret_cast<Forward*>(context->saved_data["function"].toInt());
+    const at::AutoGradMode with_grad(true);
+    auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    function(x).backward(gradients[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+TEST(Programs, UnitRecomputedInBackward) {
+  expect_same_gradients([](const Subject& s) {
+    Forward middle = [&s](torch::Tensor x) { return s.block(1, x); };
+    auto x = s.block(0, batch_of(0, 4));
+    x = Recompute::apply(x, &middle);
+    s.block(2, x).square().mean().backward();
+  });
+}
+
+TEST(Programs, TheStepAfterAForwardThatThrew) {
+  std::vector<Unit<testing::UnitNet>> nets = {seeded<Unit<testing::UnitNet>>(),
+                                              seeded<Unit<testing::UnitNet>>()};
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+    fully_shard(net, mesh);
+    const auto step = [&] {
+      net->zero_grad();
+      net(batch_of(0, 4)).square().mean().backward();
+      return full_gradient(*net, "block0.up.weight");
+    };
+    const auto expected = step();
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      EXPECT_THROW(net(torch::ones({2, testing::kFeatures + 1})), c10::Error);
+      EXPECT_TRUE(torch::equal(step(), expected)) << "repeat " << repeat;
+    }
+  });
+}
+
+TEST(Programs, TheSameStepTwiceIsBitForBitTheSame) {
+  for (const int world : {2, 3}) {
+    std::vector<torch::Tensor> runs;
+    for (int run = 0; run < 2; ++run) {
+      std::vector<Unit<testing::UnitNet>> nets;
+      for (int rank = 0; rank < world; ++rank) {
+        nets.push_back(seeded<Unit<testing::UnitNet>>());
+      }
+      on_ranks(world, [&](const DeviceMesh& mesh) {
+        auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+        fully_shard(net, mesh);
+        net(testing::rows_of(batch_of(0, 12), mesh.rank(), world))
+            .square()
+            .mean()
+            .backward();
+        const auto gradient = full_gradient(*net, "block0.up.weight");
+        if (mesh.rank() == 0) {
+          runs.push_back(gradient);
+        }
+      });
+    }
+    EXPECT_TRUE(torch::equal(runs.at(0), runs.at(1))) << world << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace accordion

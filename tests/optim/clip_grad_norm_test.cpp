@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/optim/clip_grad_norm.h"
+
+#include <limits>
+
+#include <torch/nn/utils/clip_grad.h>
+
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/sharded_module.h"
+#include "tests/fsdp/models.h"
+#include "tests/fsdp/rank_threads.h"
+
+namespace accordion {
+namespace {
+
+using testing::on_ranks;
+using testing::seeded;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void backward(auto& net) {
+  net(testing::batch_of(0, 4)).square().sum().backward();
+}
+
+TEST(ClipGradNorm, ReturnsAndAppliesTheGlobalNormForEachP) {
+  for (const double p : {1.0, 2.0, 3.0, kInfinity}) {
+    auto plain = seeded<testing::PlainNet>();
+    backward(plain);
+    const double expected =
+        torch::nn::utils::clip_grad_norm_(plain->parameters(), 0.25, p);
+    for (const int world : {1, 2, 3, 4}) {
+      for (const auto strategy : {Strategy::FullShard, Strategy::NoShard}) {
+        std::vector<Unit<testing::UnitNet>> nets;
+        for (int rank = 0; rank < world; ++rank) {
+          nets.push_back(seeded<Unit<testing::UnitNet>>());
+        }
+        on_ranks(world, [&](const DeviceMesh& mesh) {
+          auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+          fully_shard(net, mesh, {.strategy = strategy});
+          backward(net);
+          EXPECT_NEAR(clip_grad_norm_(net, 0.25, p), expected, expected * 1e-6)
+              << "p " << p << ", " << world << " ranks";
+          EXPECT_TRUE(torch::allclose(full_gradient(*net, "block0.up.weight"),
+                                      plain->blocks[0]->up->weight.grad(), 1e-5,
+                                      1e-7));
+        });
+      }
+    }
+  }
+}
+
+TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+  on_ranks(1, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    backward(net);
+    const auto before = full_gradient(*net, "head.weight");
+    clip_grad_norm_(net, 1e9);
+    EXPECT_TRUE(torch::equal(full_gradient(*net, "head.weight"), before));
+  });
+}
+
+TEST(ClipGradNorm, CountsOnlyParametersThatHaveAGradient) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    backward(net);
+    const double all = clip_grad_norm_(net, 1e9);
+    net->head->weight.mutable_grad().reset();
+    net->head->bias.mutable_grad().reset();
+    EXPECT_LT(clip_grad_norm_(net, 1e9), all);
+  });
+}
+
+TEST(ClipGradNorm, SeesANanOnAnotherRank) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    backward(net);
+    if (mesh.rank() == 1) {
+      flat_shards(*net)[0].gradients[0].fill_(std::nan(""));
+    }
+    for (const double p : {2.0, kInfinity}) {
+      EXPECT_TRUE(std::isnan(clip_grad_norm_(net, kInfinity, p)));
+    }
+    const auto message = testing::message_of<c10::ValueError>(
+        [&] { clip_grad_norm_(net, 1.0, 2.0, true); });
+    EXPECT_NE(message.find("the norm of the gradients is nan"),
+              std::string::npos)
+        << message;
+  });
+}
+
+TEST(ClipGradNorm, RejectsNormsAndBoundsThatAreNone) {
+  on_ranks(1, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    EXPECT_NE(testing::message_of<c10::ValueError>([&] {
+                clip_grad_norm_(net, -1.0);
+              }).find("max_norm is -1"),
+              std::string::npos);
+    EXPECT_NE(testing::message_of<c10::ValueError>([&] {
+                clip_grad_norm_(net, 1.0, 0.0);
+              }).find("norm_type is 0"),
+              std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace accordion
