@@ -41,8 +41,8 @@ TEST(CausalAttention, MatchesTheCompositeInFp64) {
 }
 
 // The result rounds weights and itself: 2 roundings. Gradients round weights,
-// the result (in delta), their own factor and themselves: 4. Errors of
-// independent roundings add as their squares at worst in the same direction.
+// the result (in delta), their own factor and themselves: 4. Roundings are
+// independent, so over a whole tensor half of their worst case is plenty.
 TEST(CausalAttention, RoundsAFewTimesInBf16) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(shape.seq_len);
@@ -50,11 +50,11 @@ TEST(CausalAttention, RoundsAFewTimesInBf16) {
     const Results got = run_with_gradients(kFused, inputs, at::kBFloat16);
     const Results expected =
         run_with_gradients(kReference, inputs, at::kDouble);
-    expect_norm_close(got.outputs[0], expected.outputs[0], 2 * kBf16Rounding,
+    expect_norm_close(got.outputs[0], expected.outputs[0], 1 * kBf16Rounding,
                       "output");
     for (size_t i = 0; i < 3 && shape.seq_len > 1; ++i) {
       expect_norm_close(got.gradients[i], expected.gradients[i],
-                        4 * kBf16Rounding, "gradient " + std::to_string(i));
+                        2 * kBf16Rounding, "gradient " + std::to_string(i));
     }
   }
 }

@@ -21,8 +21,8 @@ struct Tolerance {
   double of_largest;
 };
 
-/// One rounding to nearest in bf16 is off by at most 2^-9 of the value.
-inline constexpr double kBf16Rounding = 1.0 / 512;
+/// bf16 has 8 significant bits: rounding to nearest is off by at most 2^-8.
+inline constexpr double kBf16Rounding = 1.0 / 256;
 
 /// Arithmetic in fp32 over a few hundred terms.
 inline constexpr Tolerance kFp32{1e-5, 1e-6};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cstring>
 
 #include "accordion/ops/kernels/attention_kernels.h"
 
@@ -39,11 +40,19 @@ ACCORDION_INLINE void scale_into(MatrixView<float> from, const float* factors,
   }
 }
 
-/// Two neighbouring elements of a row.
-struct Pair {
-  Bf16 first;
-  Bf16 second;
-};
+/// A pair of elements as one word: moving words vectorises, moving pairs of
+/// halves does not.
+ACCORDION_INLINE void store_pair(Bf16* to, Bf16 first, Bf16 second) {
+  const std::uint32_t word =
+      first.bits | static_cast<std::uint32_t>(second.bits) << 16;
+  std::memcpy(to, &word, sizeof(word));
+}
+
+ACCORDION_INLINE void copy_pair(Bf16* to, const Bf16* from) {
+  std::uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  std::memcpy(to, &word, sizeof(word));
+}
 
 }  // namespace
 
@@ -55,16 +64,14 @@ void pack(MatrixView<Bf16> from, Bf16* to) {
     Bf16* target = to + i * from.columns;
 #pragma omp simd
     for (std::int64_t j = 0; j < from.columns; ++j) {
-      target[2 * j] = upper[j];
-      target[2 * j + 1] = lower[j];
+      store_pair(target + 2 * j, upper[j], lower[j]);
     }
   }
   if (from.rows % 2 == 1) {
     const Bf16* last = from.data + (from.rows - 1) * from.stride;
     Bf16* target = to + (from.rows - 1) * from.columns;
     for (std::int64_t j = 0; j < from.columns; ++j) {
-      target[2 * j] = last[j];
-      target[2 * j + 1] = Bf16{};
+      store_pair(target + 2 * j, last[j], Bf16{});
     }
   }
 }
@@ -81,16 +88,15 @@ void pack_transposed(MatrixView<Bf16> from, Bf16* to) {
     const std::int64_t row_end = std::min(row + kBlock, from.rows);
     std::int64_t column = 0;
     for (; column + 1 < from.columns; column += 2) {
-      Pair* target = reinterpret_cast<Pair*>(to + column * from.rows);
+      Bf16* target = to + column * from.rows;
       for (std::int64_t i = row; i < row_end; ++i) {
-        const Bf16* source = from.data + i * from.stride + column;
-        target[i] = Pair{source[0], source[1]};
+        copy_pair(target + 2 * i, from.data + i * from.stride + column);
       }
     }
     if (column < from.columns) {
-      Pair* target = reinterpret_cast<Pair*>(to + column * from.rows);
+      Bf16* target = to + column * from.rows;
       for (std::int64_t i = row; i < row_end; ++i) {
-        target[i] = Pair{from.data[i * from.stride + column], Bf16{}};
+        store_pair(target + 2 * i, from.data[i * from.stride + column], Bf16{});
       }
     }
   }
