@@ -168,7 +168,7 @@ TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
       "$accordion plan --schedule '{}' --nproc 4", fixture("tiny.json")));
   ASSERT_EQ(model.exit_code, 0) << model.output;
   EXPECT_THAT(model.output, HasSubstr("model.layers.3"));
-  EXPECT_THAT(model.output, HasSubstr("5 units; a step unshards 9 times"));
+  EXPECT_THAT(model.output, HasSubstr("5 units; a step unshards 8 times"));
   write_config();
   const CommandResult run =
       shell("$accordion plan --schedule run.toml fsdp.strategy=no_shard");
