@@ -13,7 +13,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache
-  libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
+  libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   libxxhash-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang)

@@ -54,6 +54,13 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+// A training step allocates and frees the same large tensors again and again. By
+// default glibc maps and unmaps each, so that every step takes page faults for
+// all of them; kept on the heap, in huge pages, they cost none.
+constexpr const char* kHeapTunables =
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:"
+    "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1";
+
 // The launcher's environment with the variables of one rank.
 std::vector<std::string> rank_environment(int rank, int num_ranks, int port) {
   std::map<std::string, std::string> variables;
@@ -75,6 +82,7 @@ std::vector<std::string> rank_environment(int rank, int num_ranks, int port) {
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   // Ranks share the cores; a thread pool per rank would fight over them.
   variables.try_emplace("OMP_NUM_THREADS", "1");
+  variables.try_emplace("GLIBC_TUNABLES", kHeapTunables);
   std::vector<std::string> environment;
   for (const auto& [key, value] : variables) {
     environment.push_back(key + "=" + value);

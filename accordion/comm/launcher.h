@@ -23,7 +23,8 @@ struct LaunchOptions {
 ///
 /// Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
 /// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID) with a free
-/// port and a run id of this launch, and OMP_NUM_THREADS=1 unless it is set.
+/// port and a run id of this launch. Unless they are set: OMP_NUM_THREADS=1, and
+/// GLIBC_TUNABLES that keep large blocks on the heap (no page faults in steps).
 /// Lines of its output are passed on with "[rank r] " before them. SIGINT,
 /// SIGTERM and SIGHUP are passed on to all ranks. When one fails the others are
 /// ended, and stderr says which failed first and how. Ranks do not outlive the

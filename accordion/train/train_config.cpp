@@ -217,14 +217,14 @@ void validate(const TrainConfig& config, const fs::path& file) {
 TrainConfig load_config(const fs::path& file,
                         std::span<const std::string> overrides) {
   std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  if (!stream.is_open() || stream.bad()) {
     throw std::invalid_argument(
         fmt::format("[config] Cannot read '{}'. Name a TOML file, for example "
                     "configs/demo.toml.",
                     file.string()));
   }
-  return parse_config(text.str(), file, overrides);
+  return parse_config(text, file, overrides);
 }
 
 TrainConfig parse_config(std::string_view text, const fs::path& name,

@@ -68,6 +68,15 @@ TEST(Launcher, KeepsAThreadCountThatIsSet) {
   unsetenv("OMP_NUM_THREADS");
 }
 
+TEST(Launcher, KeepsLargeBlocksOnTheHeapUnlessTunablesAreSet) {
+  setenv("GLIBC_TUNABLES", "glibc.malloc.check=0", 1);
+  expect_text(launch(1, "echo heap=$GLIBC_TUNABLES"),
+              "[rank 0] heap=glibc.malloc.check=0\n");
+  unsetenv("GLIBC_TUNABLES");
+  expect_text(launch(1, "echo heap=$GLIBC_TUNABLES"),
+              "[rank 0] heap=glibc.malloc.mmap_max=0");
+}
+
 TEST(Launcher, LinesStayWholeAndTheLastNeedsNoNewline) {
   const RankResult result = launch(
       2, "for i in 1 2 3; do printf 'a%s' $i; printf 'b\\n'; done; printf end");

@@ -204,6 +204,15 @@ TEST(TrainConfig, FileThatIsMissingIsAnError) {
             folder.path() / "text.txt");
 }
 
+TEST(TrainConfig, FileMayBeEmptyWhereTheKeysAreOverrides) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("empty.toml", "");
+  EXPECT_EQ(load_config(file, std::vector<std::string>{"data.path=/a.txt",
+                                                       "model.config=/m.json"})
+                .data.path,
+            "/a.txt");
+}
+
 TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(edit_distance("", "abc"), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
