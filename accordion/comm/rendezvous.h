@@ -20,13 +20,13 @@ struct Rendezvous {
   int port = 29500;
   /// Tells jobs on the same host and port apart (torchrun's run id); may be
   /// empty.
-  std::string run_id;
+  std::string run_id = {};
   /// The launcher serves c10d's TCPStore at address and port already, so that
   /// rank 0 must not (torchrun's agent does).
   bool launcher_serves_store = false;
   /// Network interface for gloo (GLOO_SOCKET_IFNAME); empty: the one that this
   /// host's name resolves to.
-  std::string network_interface;
+  std::string network_interface = {};
   /// The launcher whose variables were read: "torchrun", "Open MPI", "Slurm",
   /// or "none" for a process started by hand.
   std::string launcher = "none";

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/models/llama.h"
 
-#include <ATen/ops/linear.h>
-
 #include "accordion/ops/cross_entropy.h"
+#include "accordion/ops/linear.h"
 
 namespace accordion {
 
@@ -62,7 +61,7 @@ LlamaOutput LlamaImpl::forward(const at::Tensor& tokens,
                     " but targets ", targets.sizes(), ": they must be alike.");
   const at::Tensor hidden = model_(tokens);
   const at::Tensor logits = lm_head_.is_empty()
-                                ? at::linear(hidden, model_->embedding())
+                                ? ops::linear(hidden, model_->embedding())
                                 : lm_head_(hidden);
   if (!targets.defined()) {
     return {.logits = logits, .loss = {}, .correct = {}};

@@ -3,9 +3,9 @@
 
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 
 #include "accordion/ops/attention.h"
+#include "accordion/ops/linear.h"
 #include "accordion/ops/rms_norm.h"
 #include "accordion/ops/swiglu.h"
 
@@ -19,7 +19,7 @@ ProjectionImpl::ProjectionImpl(int64_t in, int64_t out, bool with_bias)
 }
 
 at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  return ops::linear(x, weight, bias);
 }
 
 RmsNormImpl::RmsNormImpl(int64_t width, double eps)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace accordion::ops {
+
+/// x times the transpose of weight, plus bias where it is defined: at::linear.
+///
+/// // [Note: matmuls in fp32]
+/// LibTorch hands fp32 products to MKL, which runs AVX2 code on processors that
+/// are not Intel's, AVX-512 or not. Where the processor has AVX-512 and is not
+/// Intel's, the output and the gradient of x go through oneDNN, which uses it. At
+/// 256 x 1024 x 2752 on an AMD EPYC (Zen 4), GFLOP/s a core: output 105 against
+/// 82, gradient of x 104 against 93. The weight's gradient, 95 against 94, stays
+/// with MKL. Everywhere else this is at::linear itself.
+///
+/// Shapes  x [..., in]; weight [out, in]; bias [out] or undefined
+/// Memory  keeps x and weight for backward
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                  const at::Tensor& bias = {});
+
+/// Whether linear takes oneDNN for fp32 on this machine.
+bool linear_uses_onednn();
+
+namespace detail {
+
+/// The same through oneDNN. Requires fp32 on the CPU, and linear_uses_onednn()
+/// or a processor on which oneDNN works as well.
+at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight,
+                         const at::Tensor& bias);
+
+}  // namespace detail
+}  // namespace accordion::ops

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Units inside units, and units without parameters of their own.
+#include <torch/nn/modules/linear.h>
+
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/sharded_module.h"
+#include "tests/fsdp/models.h"
+#include "tests/fsdp/rank_threads.h"
+
+namespace accordion {
+namespace {
+
+/// Two blocks that are units, and a gate of its own that is used before,
+/// between and after them.
+template <template <class> class Wrap>
+struct StageImpl : torch::nn::Module {
+  StageImpl() {
+    first = this->register_module("first", Wrap<testing::Block>());
+    second = this->register_module("second", Wrap<testing::Block>());
+    gate = this->register_parameter(
+        "gate", torch::linspace(0.5, 1.5, testing::kFeatures));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    return second(first(x * gate) * gate) * gate;
+  }
+  Wrap<testing::Block> first{nullptr}, second{nullptr};
+  torch::Tensor gate;
+};
+struct PlainStage : torch::nn::ModuleHolder<StageImpl<testing::Plain>> {
+  using ModuleHolder::ModuleHolder;
+};
+struct UnitStage : torch::nn::ModuleHolder<StageImpl<Unit>> {
+  using ModuleHolder::ModuleHolder;
+};
+
+/// A root without parameters of its own around two stages.
+template <class Stage>
+struct TowerImpl : torch::nn::Module {
+  TowerImpl() {
+    lower = register_module("lower", Stage());
+    upper = register_module("upper", Stage());
+  }
+  torch::Tensor forward(torch::Tensor x) { return upper(lower(x)); }
+  Stage lower{nullptr}, upper{nullptr};
+};
+struct PlainTower : torch::nn::ModuleHolder<TowerImpl<PlainStage>> {
+  using ModuleHolder::ModuleHolder;
+};
+struct UnitTower : torch::nn::ModuleHolder<TowerImpl<Unit<UnitStage>>> {
+  using ModuleHolder::ModuleHolder;
+};
+
+TEST(NestedUnits, GiveTheGradientsOfThePlainModules) {
+  auto plain = testing::seeded<PlainTower>();
+  plain(testing::batch_of(0, 4)).square().mean().backward();
+  for (const int world : {1, 2, 3}) {
+    for (const bool reshard : {true, false}) {
+      testing::on_ranks(world, [&](const DeviceMesh& mesh) {
+        auto net = testing::seeded<Unit<UnitTower>>();
+        fully_shard(net, mesh,
+                    {.reshard_after_forward = reshard, .prefetch = 2});
+        for (int step = 0; step < 4; ++step) {
+          net->zero_grad();
+          net(testing::batch_of(0, 4)).square().mean().backward();
+          for (const auto& parameter : plain->named_parameters()) {
+            EXPECT_TRUE(torch::allclose(full_gradient(*net, parameter.key()),
+                                        parameter.value().grad(), 1e-5, 1e-6))
+                << parameter.key() << ", step " << step << ", " << world
+                << " ranks";
+          }
+        }
+        EXPECT_EQ(validate(step_schedule(*net)), "");
+      });
+    }
+  }
+}
+
+TEST(NestedUnits, PaddingOfGradientsStaysZeroWhenUnitsShareSlots) {
+  // Norms are taken over whole shards: what another unit left in a slot between
+  // this one's parameters must not count.
+  testing::on_ranks(3, [](const DeviceMesh& mesh) {
+    auto net = testing::seeded<Unit<UnitTower>>();
+    fully_shard(net, mesh);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      net(testing::batch_of(0, 4)).square().mean().backward();
+      for (const FlatShard& shard : flat_shards(*net)) {
+        double pieces = 0;
+        for (const LocalParameter& piece : shard.pieces) {
+          pieces += piece.gradient.abs().sum(torch::kDouble).item<double>();
+        }
+        EXPECT_NEAR(shard.gradients.abs().sum(torch::kDouble).item<double>(),
+                    pieces, 1e-9)
+            << shard.pieces.front().name << ", step " << step;
+      }
+    }
+  });
+}
+
+TEST(NestedUnits, AllocateNothingFromTheThirdStepOn) {
+  testing::on_ranks(2, [](const DeviceMesh& mesh) {
+    auto net = testing::seeded<Unit<UnitTower>>();
+    fully_shard(net, mesh);
+    const auto step = [&net] {
+      net->zero_grad();
+      net(testing::batch_of(0, 4)).square().mean().backward();
+    };
+    step();
+    step();
+    const auto calls = mesh.world().counters().calls_of(CommOp::Allocate);
+    step();
+    step();
+    EXPECT_EQ(mesh.world().counters().calls_of(CommOp::Allocate), calls);
+  });
+}
+
+}  // namespace
+}  // namespace accordion
