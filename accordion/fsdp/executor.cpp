@@ -136,13 +136,21 @@ void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
 
 void Executor::forward_threw(int unit) noexcept {
   Progress& progress = progress_of(unit);
+  const bool recorded = progress.calls.back() != nullptr;
   progress.calls.pop_back();
   --progress.open_forwards;
+  if (inside_backward()) {
+    return;
+  }
   const bool outermost =
       std::all_of(progress_.begin(), progress_.end(),
                   [](const Progress& p) { return p.open_forwards == 0; });
-  if (outermost && !inside_backward()) {
+  if (outermost) {
     abandon_pass();
+  } else if (recorded) {
+    // The unit around it may catch and go on.
+    following_ = false;
+    recorded_.push_back({ActionKind::ForwardEnd, unit, kNoSlot});
   }
 }
 

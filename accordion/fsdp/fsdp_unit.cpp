@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/fsdp_unit.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -32,31 +30,11 @@ UnitLayout make_layout(const UnitMembers& members, const CommGroups& groups,
   return UnitLayout::make(std::move(specs), groups.gather->world_size());
 }
 
-/// Storage whose address is given later; until then an access is an error.
-c10::Storage make_unbound_storage(std::int64_t bytes) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes,
-      c10::DataPtr(nullptr, c10::Device(c10::kCPU)), /*allocator=*/nullptr,
-      /*resizable=*/false));
-}
-
-at::Tensor view_of(const c10::Storage& storage, std::int64_t offset,
-                   at::IntArrayRef shape, c10::ScalarType dtype) {
-  std::vector<std::int64_t> strides(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    strides[dim] = stride;
-    stride *= std::max<std::int64_t>(shape[dim], 1);
-  }
-  return at::empty({0}, at::TensorOptions(dtype))
-      .set_(storage, offset, shape, strides);
-}
-
 /// A tensor of its own on a part of `flat`, no view of it to autograd:
 /// optimizers detach gradients in place, which views refuse.
 at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
-  return view_of(flat.storage(), piece.shard_offset, piece.local_shape,
-                 flat.scalar_type());
+  return tensor_on(flat.storage(), piece.shard_offset, piece.local_shape,
+                   flat.scalar_type());
 }
 
 }  // namespace
@@ -71,17 +49,31 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   const at::NoGradGuard no_grad;
   make_sections();
   make_parameters(members.parameters);
-  release_storages();
   arrived_.assign(parameters_.size(), false);
 }
 
 FsdpUnit::~FsdpUnit() = default;
 
+UnshardedStorage FsdpUnit::make_unsharded(const Section& section,
+                                          const at::Tensor& shard) const {
+  if (unsharded_bytes() == 0) {
+    return UnshardedStorage(shard.storage());
+  }
+  return {
+      section.padded_numel * element_bytes(section.gathered_dtype),
+      "[fully_shard] parameters of unit '" + name_ +
+          "' were read while they were resharded. They exist only inside "
+          "the unit's own forward and backward: do not keep views of them, "
+          "and call the unit through its holder, not through a base class."};
+}
+
 void FsdpUnit::make_sections() {
   for (const Section& section : layout_.sections()) {
-    SectionState state;
     const c10::ScalarType stored = to_scalar_type(section.stored_dtype);
-    state.shard = at::zeros({section.numel_per_rank}, stored);
+    const at::Tensor shard = at::zeros({section.numel_per_rank}, stored);
+    SectionState state{.shard = shard,
+                       .gradient = {},
+                       .unsharded = make_unsharded(section, shard)};
     if (section.requires_grad) {
       state.gradient = at::zeros({section.numel_per_rank}, stored);
       state.gradient_offset = gradient_bytes_;
@@ -89,11 +81,6 @@ void FsdpUnit::make_sections() {
           section.padded_numel * element_bytes(section.gathered_dtype);
       gradient_bytes_ += (bytes + 63) / 64 * 64;
     }
-    state.unsharded =
-        unsharded_bytes() == 0
-            ? state.shard.storage()
-            : make_unbound_storage(section.padded_numel *
-                                   element_bytes(section.gathered_dtype));
     sections_.push_back(std::move(state));
   }
 }
@@ -114,8 +101,8 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
                               ? piece_of(section.gradient, piece)
                               : at::Tensor(),
         .unsharded =
-            view_of(section.unsharded, layout_.offset_of(index), whole.sizes(),
-                    to_scalar_type(described.gathered_dtype)),
+            section.unsharded.view(layout_.offset_of(index), whole.sizes(),
+                                   to_scalar_type(described.gathered_dtype)),
     };
     faces.piece_data.view({-1}).copy_(
         whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));
@@ -152,14 +139,9 @@ std::int64_t FsdpUnit::unsharded_bytes() const {
 }
 
 bool FsdpUnit::owns_memory_of(const at::Tensor& tensor) const {
-  if (!tensor.has_storage()) {
-    return false;
-  }
-  const auto* storage = tensor.storage().unsafeGetStorageImpl();
   return std::any_of(sections_.begin(), sections_.end(),
-                     [storage](const SectionState& section) {
-                       return section.unsharded.unsafeGetStorageImpl() ==
-                              storage;
+                     [&tensor](const SectionState& section) {
+                       return section.unsharded.holds(tensor);
                      });
 }
 
@@ -195,7 +177,10 @@ void FsdpUnit::start_unshard(CommBuffer& slot) {
 void FsdpUnit::finish_unshard() {
   TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharding, name_);
   gather_.wait();
-  point_storages_at_slot();
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    sections_[i].unsharded.bind(parameter_slot_->data() +
+                                layout_.unsharded_offset(static_cast<int>(i)));
+  }
   const std::weak_ptr<GradientReceiver> self = weak_from_this();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i].show_unsharded(static_cast<int>(i), self);
@@ -212,42 +197,13 @@ CommBuffer& FsdpUnit::reshard() {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].show_sharded(static_cast<int>(i), self);
     }
-    release_storages();
+    for (SectionState& section : sections_) {
+      section.unsharded.release();
+    }
   }
   groups_.gather->release(*parameter_slot_);
   parameter_state_ = ParameterState::Sharded;
   return *std::exchange(parameter_slot_, nullptr);
-}
-
-void FsdpUnit::point_storages_at_slot() {
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    c10::StorageImpl* storage = sections_[i].unsharded.unsafeGetStorageImpl();
-    storage->clear_data_ptr_access_error_msg_();
-    storage->set_data_ptr_noswap(c10::DataPtr(
-        parameter_slot_->data() + layout_.unsharded_offset(static_cast<int>(i)),
-        c10::Device(c10::kCPU)));
-  }
-}
-
-// [Note: saved for backward]
-// Autograd saves parameters by reference and their views by storage. The
-// storage object stays the same through reshard and unshard and only its
-// address changes, below what autograd's version counters see, so saved tensors
-// are right again once the unit is unsharded. In between an access is an error
-// that names the unit.
-void FsdpUnit::release_storages() {
-  if (unsharded_bytes() == 0) {
-    return;
-  }
-  for (const SectionState& section : sections_) {
-    c10::StorageImpl* storage = section.unsharded.unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
-    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "[fully_shard] parameters of unit '" + name_ +
-        "' were read while they were resharded. They exist only inside the "
-        "unit's own forward and backward: do not keep views of them, and call "
-        "the unit through its holder, not through a base class.");
-  }
 }
 
 }  // namespace accordion

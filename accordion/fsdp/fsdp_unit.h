@@ -6,13 +6,13 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Storage.h>
 
 #include "accordion/comm/communicator.h"
 #include "accordion/fsdp/gradient_sink.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/fsdp/sharded_parameter.h"
 #include "accordion/fsdp/unit_discovery.h"
+#include "accordion/fsdp/unsharded_storage.h"
 #include "accordion/shard/unit_layout.h"
 
 namespace accordion {
@@ -121,14 +121,14 @@ class FsdpUnit : public GradientReceiver,
   struct SectionState {
     at::Tensor shard;                  // [numel_per_rank] stored dtype
     at::Tensor gradient;               // [numel_per_rank] stored dtype
-    c10::Storage unsharded;            // padded_numel of gathered dtype
+    UnshardedStorage unsharded;        // padded_numel of gathered dtype
     std::int64_t gradient_offset = 0;  // in the gradient slot, bytes
   };
 
+  [[nodiscard]] UnshardedStorage make_unsharded(const Section& section,
+                                                const at::Tensor& shard) const;
   void make_sections();
   void make_parameters(const std::vector<MemberParameter>& members);
-  void point_storages_at_slot();
-  void release_storages();
   [[nodiscard]] std::byte* gradient_data(int section) const;
   [[nodiscard]] at::Tensor gradient_in_slot(int parameter) const;
   void zero_missing_gradients();

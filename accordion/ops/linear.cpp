@@ -21,13 +21,12 @@ std::optional<c10::OperatorHandle> onednn_operator() {
 }
 
 /// rows [n, k] times the transpose of weight [m, k]; either may be a transpose.
-at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
-                   const at::Tensor& bias) {
+at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
   static const c10::OperatorHandle onednn = onednn_operator().value();
   torch::jit::Stack stack{
       rows,
       weight,
-      bias.defined() ? c10::IValue(bias) : c10::IValue(),
+      c10::IValue(),  // no bias
       std::string("none"),
       c10::List<std::optional<at::Scalar>>(),
       std::string(),
@@ -42,30 +41,24 @@ at::Tensor as_rows(const at::Tensor& x) {
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& weight, const at::Tensor& bias) {
+                            const at::Tensor& weight) {
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["has_bias"] = bias.defined();
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    return product(as_rows(x), weight, bias).view(shape);
+    return product(as_rows(x), weight).view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor& weight = saved[1];
     const at::Tensor dy = as_rows(gradients[0]);
-    at::Tensor dx, dweight, dbias;
+    at::Tensor dx, dweight;
     if (ctx->needs_input_grad(0)) {
-      dx = product(dy, weight.t(), {}).view(x.sizes());
+      dx = product(dy, saved[1].t()).view(saved[0].sizes());
     }
     if (ctx->needs_input_grad(1)) {
-      dweight = dy.t().mm(as_rows(x));
+      dweight = dy.t().mm(as_rows(saved[0]));
     }
-    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
-      dbias = dy.sum(0);
-    }
-    return {dx, dweight, dbias};
+    return {dx, dweight};
   }
 };
 
@@ -89,7 +82,8 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  return Linear::apply(x, weight, bias);
+  const at::Tensor y = Linear::apply(x, weight);
+  return bias.defined() ? y + bias : y;
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,

@@ -114,5 +114,45 @@ TEST(NestedUnits, AllocateNothingFromTheThirdStepOn) {
   });
 }
 
+/// Calls its block with an input that does not fit, and goes on.
+template <template <class> class Wrap>
+struct TolerantImpl : torch::nn::Module {
+  TolerantImpl() {
+    block = this->register_module("block", Wrap<testing::Block>());
+    gate = this->register_parameter("gate", torch::ones(testing::kFeatures));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    try {
+      block(torch::ones({1, testing::kFeatures + 1}));
+    } catch (const c10::Error&) {
+    }
+    return block(x) * gate;
+  }
+  Wrap<testing::Block> block{nullptr};
+  torch::Tensor gate;
+};
+struct PlainTolerant : torch::nn::ModuleHolder<TolerantImpl<testing::Plain>> {
+  using ModuleHolder::ModuleHolder;
+};
+struct UnitTolerant : torch::nn::ModuleHolder<TolerantImpl<Unit>> {
+  using ModuleHolder::ModuleHolder;
+};
+
+TEST(NestedUnits, OuterForwardMayCatchWhatAnInnerOneThrew) {
+  auto plain = testing::seeded<PlainTolerant>();
+  plain(testing::batch_of(0, 4)).square().mean().backward();
+  testing::on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto net = testing::seeded<Unit<UnitTolerant>>();
+    fully_shard(net, mesh);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      net(testing::batch_of(0, 4)).square().mean().backward();
+      EXPECT_TRUE(torch::allclose(full_gradient(*net, "block.up.weight"),
+                                  plain->block->up->weight.grad(), 1e-5, 1e-6))
+          << "step " << step;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace accordion
