@@ -14,14 +14,17 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # A file that includes LibTorch takes the compiler up to this much.
 mib_per_job=1600
 
-# Free memory in MiB, that of the container where it has less.
+# Free memory in MiB, that of the container where it has less. Cached file
+# contents give way.
 free_mib() {
-  local free limit used
+  local free limit used cached
   free="$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)"
   limit="$(cat /sys/fs/cgroup/memory.max 2> /dev/null || echo max)"
   if [ "$limit" != max ]; then
     used="$(cat /sys/fs/cgroup/memory.current)"
-    limit=$(((limit - used) / 1024 / 1024))
+    cached="$(awk '/^(in)?active_file / { sum += $2 } END { print sum + 0 }' \
+      /sys/fs/cgroup/memory.stat)"
+    limit=$(((limit - used + cached) / 1024 / 1024))
     free=$((limit < free ? limit : free))
   fi
   echo "$free"

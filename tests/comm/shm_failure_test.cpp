@@ -9,8 +9,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <thread>
 
+#include "accordion/comm/shm/memory.h"
 #include "accordion/comm/shm/shm_communicator.h"
 #include "tests/comm/collective_checks.h"
 #include "tests/support/rank_harness.h"
@@ -248,6 +250,14 @@ const RankProgram kFileLimit("shm_file_limit", [](const RankContext& c) {
   expect_text(message, "(rank 1 of 2)");
   EXPECT_EQ(communicator->allocate_exported(1 << 20, "less")->bytes(), 1 << 20);
 });
+
+TEST(ShmFailure, CacheLargerThanWhatIsUsedLeavesTheWholeLimit) {
+  // Version 1 of control groups says "no limit" as the largest number there is.
+  constexpr auto kUnlimited = std::numeric_limits<std::int64_t>::max() - 4095;
+  EXPECT_EQ(detail::bytes_left(kUnlimited, 1000, 1001), kUnlimited);
+  EXPECT_EQ(detail::bytes_left(5000, 1000, 400), 4400);
+  EXPECT_EQ(detail::bytes_left(5000, 6000, 400), 0);
+}
 
 TEST(ShmFailure, LimitOfOneRankIsAnErrorOnAll) {
   expect_ranks_pass(kFileLimit, 2);

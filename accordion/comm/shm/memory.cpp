@@ -68,8 +68,7 @@ std::int64_t available_in_container() {
     const std::int64_t maximum = read_number(limit);
     const std::int64_t current = read_number(used);
     const bool known = maximum != kNoLimit && current != kNoLimit;
-    return known ? std::max<std::int64_t>(0, maximum - current + reclaimable)
-                 : kNoLimit;
+    return known ? bytes_left(maximum, current, reclaimable) : kNoLimit;
   };
   return std::min(
       left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
@@ -103,6 +102,12 @@ std::byte* map(std::int64_t bytes, int flags, int fd, std::string_view label) {
 }
 
 }  // namespace
+
+std::int64_t bytes_left(std::int64_t limit, std::int64_t used,
+                        std::int64_t reclaimable) {
+  const std::int64_t held = std::max<std::int64_t>(0, used - reclaimable);
+  return std::max<std::int64_t>(0, limit - held);
+}
 
 std::int64_t page_aligned(std::int64_t bytes) {
   static const std::int64_t page = sysconf(_SC_PAGESIZE);

@@ -21,6 +21,12 @@ namespace accordion::detail {
 void check_memory_limits(std::int64_t bytes, std::int64_t file_bytes,
                          std::string_view label);
 
+/// What a container with `limit` and `used` bytes, `reclaimable` of them cached
+/// file contents, can still have. The kernel counts the latter two at different
+/// moments: the cache may seem larger than all that is used.
+[[nodiscard]] std::int64_t bytes_left(std::int64_t limit, std::int64_t used,
+                                      std::int64_t reclaimable);
+
 /// A zeroed memfd whose pages are reserved. Throws CommError that names the
 /// bytes.
 FileDescriptor create_memory_file(std::int64_t bytes, std::string_view label);
