@@ -61,6 +61,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
     : config_(config),
       world_(mesh.world()),
       data_(std::move(data)),
+      folder_(folder),
       report_({.folder = folder,
                .rank = mesh.rank(),
                .log_every = config.log.every}),
@@ -94,6 +95,7 @@ RunSummary TrainingRun::execute() {
   }
   RunSummary summary = summarize();
   print_sample();
+  report_.note(fmt::format("Run folder: {}", folder_.string()));
   return summary;
 }
 

@@ -51,6 +51,7 @@ class TrainingRun {
   const TrainConfig& config_;
   Communicator& world_;
   RunData data_;
+  std::filesystem::path folder_;
   RunReport report_;
   TrainingModel model_;
   AdamW optimizer_;

@@ -116,7 +116,8 @@ TEST_F(Cli, TrainStartsRanksAndReportsInLines) {
   const CommandResult result = shell("$accordion train run.toml --nproc 2");
   ASSERT_EQ(result.exit_code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("\nstep 4/4  loss "));
-  EXPECT_THAT(result.output, HasSubstr((folder_.path() / "run").string()));
+  EXPECT_THAT(result.output,
+              HasSubstr("\nRun folder: " + (folder_.path() / "run").string()));
   EXPECT_THAT(result.output, Not(HasSubstr("\r")));
   EXPECT_EQ(summary()["world"], 2);
   EXPECT_TRUE(fs::exists(folder_.path() / "run" / "log-rank1.txt"));
