@@ -155,11 +155,37 @@ TEST(Programs, StepsThatAlternateBetweenTwoPrograms) {
   });
 }
 
-TEST(Programs, ParametersThatBackwardDoesNotReach) {
-  // Only a part of block0 has a gradient; the unit ends with the backward.
-  expect_same_gradients([](const Subject& s) {
-    const auto y = s.net(batch_of(0, 4));
-    y.narrow(1, 0, 1).sum().backward();
+/// Uses one of its two parameters, by turns.
+struct TurnsImpl : torch::nn::Module {
+  TurnsImpl() {
+    even = register_parameter("even", torch::ones({9}));
+    odd = register_parameter("odd", torch::ones({9}));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    return x * (calls++ % 2 == 0 ? even : odd);
+  }
+  torch::Tensor even, odd;
+  int calls = 0;
+};
+TORCH_MODULE(Turns);
+
+TEST(Programs, ParametersThatBackwardDoesNotReachCountAsZero) {
+  // The unit ends with the backward, and its slot still holds the gradient that
+  // the unused parameter had a step ago.
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    Unit<Turns> net;
+    fully_shard(net, mesh);
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      net(torch::full({9}, 3.0F)).sum().backward();
+      const std::string used = step % 2 == 0 ? "even" : "odd";
+      const std::string unused = step % 2 == 0 ? "odd" : "even";
+      EXPECT_TRUE(
+          torch::equal(full_gradient(*net, used), torch::full({9}, 3.0F)))
+          << "step " << step;
+      EXPECT_TRUE(torch::equal(full_gradient(*net, unused), torch::zeros({9})))
+          << "step " << step;
+    }
   });
 }
 
