@@ -2,6 +2,7 @@
 #include "accordion/fsdp/unsharded_storage.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -20,6 +21,19 @@ c10::Storage make_storage(std::int64_t bytes) {
       /*allocator=*/nullptr, /*resizable=*/false));
 }
 
+/// Makes every access to the storage an error, or takes that back, where this
+/// LibTorch can do both. A template, so that the question may be asked.
+template <class Impl>
+void set_readable(Impl* storage, bool readable, const std::string& message) {
+  if constexpr (requires { storage->clear_data_ptr_access_error_msg_(); }) {
+    if (readable) {
+      storage->clear_data_ptr_access_error_msg_();
+    } else {
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+    }
+  }
+}
+
 }  // namespace
 
 UnshardedStorage::UnshardedStorage(c10::Storage resident)
@@ -27,32 +41,31 @@ UnshardedStorage::UnshardedStorage(c10::Storage resident)
 
 UnshardedStorage::UnshardedStorage(std::int64_t bytes,
                                    const std::string& message)
-    : storage_(make_storage(bytes)), other_state_(make_storage(bytes)) {
-  storage_.unsafeGetStorageImpl()
-      ->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+    : storage_(make_storage(bytes)), message_(message) {
+  set_readable(storage_.unsafeGetStorageImpl(), false, message_);
 }
 
 void UnshardedStorage::bind(void* memory) {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  storage->swap_data_ptr(*other_state_.unsafeGetStorageImpl());
+  set_readable(storage, true, message_);
   storage->set_data_ptr_noswap(at_address(memory));
 }
 
 void UnshardedStorage::release() {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at_address(nullptr));
-  storage->swap_data_ptr(*other_state_.unsafeGetStorageImpl());
+  set_readable(storage, false, message_);
 }
 
 at::Tensor UnshardedStorage::view(std::int64_t offset, at::IntArrayRef shape,
                                   c10::ScalarType dtype) const {
-  if (!other_state_) {
+  if (message_.empty()) {
     return tensor_on(storage_, offset, shape, dtype);
   }
-  // Made on the storage's bytes, then moved to the storage: set_ would read the
-  // address.
-  at::Tensor tensor = tensor_on(other_state_, offset, shape, dtype);
-  tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(storage_);
+  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
+  set_readable(storage, true, message_);  // set_ looks at the address
+  at::Tensor tensor = tensor_on(storage_, offset, shape, dtype);
+  set_readable(storage, false, message_);
   return tensor;
 }
 

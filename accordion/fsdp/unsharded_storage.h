@@ -29,16 +29,15 @@ class UnshardedStorage {
   void bind(void* memory);
   void release();
 
-  /// A tensor on it, contiguous, `offset` in elements. Works while released.
+  /// A tensor on it, contiguous, `offset` in elements. Requires: released, or
+  /// always bound.
   [[nodiscard]] at::Tensor view(std::int64_t offset, at::IntArrayRef shape,
                                 c10::ScalarType dtype) const;
   [[nodiscard]] bool holds(const at::Tensor& tensor) const;
 
  private:
   c10::Storage storage_;
-  /// Keeps the state, readable or not, that storage_ is not in: LibTorch 2.11
-  /// can take back "not readable" only by exchange with another storage.
-  c10::Storage other_state_;
+  std::string message_;  // empty: always bound
 };
 
 /// A contiguous tensor of `shape` on `storage`, no view of another to autograd.
