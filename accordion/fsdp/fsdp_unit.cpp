@@ -37,6 +37,16 @@ at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
                    flat.scalar_type());
 }
 
+using Face = void (ShardedParameter::*)(
+    int index, const std::weak_ptr<GradientReceiver>& receiver);
+
+void show(std::vector<ShardedParameter>& parameters, Face face,
+          const std::weak_ptr<GradientReceiver>& unit) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    (parameters[i].*face)(static_cast<int>(i), unit);
+  }
+}
+
 }  // namespace
 
 FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
@@ -112,16 +122,13 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
 }
 
 void FsdpUnit::attach() {
-  const std::weak_ptr<GradientReceiver> self = weak_from_this();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (unsharded_bytes() == 0) {
-      parameters_[i].show_unsharded(static_cast<int>(i), self);
-    } else {
-      parameters_[i].show_sharded(static_cast<int>(i), self);
-    }
-  }
-  parameter_state_ = unsharded_bytes() == 0 ? ParameterState::Unsharded
-                                            : ParameterState::Sharded;
+  const bool whole = unsharded_bytes() == 0;
+  show(parameters_,
+       whole ? &ShardedParameter::show_unsharded
+             : &ShardedParameter::show_sharded,
+       weak_from_this());
+  parameter_state_ =
+      whole ? ParameterState::Unsharded : ParameterState::Sharded;
 }
 
 std::int64_t FsdpUnit::unsharded_bytes() const {
@@ -181,10 +188,7 @@ void FsdpUnit::finish_unshard() {
     sections_[i].unsharded.bind(parameter_slot_->data() +
                                 layout_.unsharded_offset(static_cast<int>(i)));
   }
-  const std::weak_ptr<GradientReceiver> self = weak_from_this();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].show_unsharded(static_cast<int>(i), self);
-  }
+  show(parameters_, &ShardedParameter::show_unsharded, weak_from_this());
   parameter_state_ = ParameterState::Unsharded;
 }
 
@@ -193,10 +197,7 @@ CommBuffer& FsdpUnit::reshard() {
   if (parameter_state_ == ParameterState::Unsharding) {
     gather_.wait();  // peers may still be writing to the slot
   } else {
-    const std::weak_ptr<GradientReceiver> self = weak_from_this();
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      parameters_[i].show_sharded(static_cast<int>(i), self);
-    }
+    show(parameters_, &ShardedParameter::show_sharded, weak_from_this());
     for (SectionState& section : sections_) {
       section.unsharded.release();
     }

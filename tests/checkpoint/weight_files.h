@@ -12,25 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "accordion/checkpoint/safetensors_writer.h"
+#include "tests/support/temporary_folder.h"
 
 namespace accordion::testing {
-
-/// A folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "accordion-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A file with a header of our choice, right or wrong, and `data_bytes` zeros.
 inline std::filesystem::path write_raw(const TemporaryFolder& folder,
