@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "accordion/comm/communicator.h"
+#include "accordion/comm/group_connector.h"
+#include "accordion/comm/mesh_grid.h"
 #include "accordion/comm/rendezvous.h"
 
 namespace accordion {
-
-/// One direction of a mesh and its number of ranks.
-struct MeshAxis {
-  std::string name;  ///< "shard", "replicate", …
-  int size = 1;
-};
 
 struct DeviceMeshOptions {
   /// "shm" (one host, CPU), "gloo", or "fake" (one process plays its rank).
@@ -33,6 +29,8 @@ struct DeviceMeshOptions {
 
 /// An n-dimensional grid of ranks with a communicator along each axis. A
 /// handle: copies share the communicators.
+///
+/// Threads  one thread at a time
 class DeviceMesh {
  public:
   /// A mesh over the ranks that torchrun, mpirun, srun or `accordion run`
@@ -47,8 +45,8 @@ class DeviceMesh {
   static DeviceMesh connect(const Rendezvous& rendezvous,
                             const DeviceMeshOptions& options = {});
 
-  /// A mesh of one axis over a communicator that exists, for ranks that are
-  /// threads.
+  /// A mesh of one axis over a communicator that exists. Its groups of
+  /// neighbours are the axis and single ranks; make_local_meshes has them all.
   static DeviceMesh over(std::shared_ptr<Communicator> communicator,
                          std::string axis = "shard");
 
@@ -60,16 +58,34 @@ class DeviceMesh {
   [[nodiscard]] int size(std::string_view axis) const;
   /// This rank's position along an axis.
   [[nodiscard]] int coordinate(std::string_view axis) const;
+
   /// The ranks that differ from this one only along `axis`.
   /// Throws std::invalid_argument that lists the axes when there is none such.
   [[nodiscard]] Communicator& communicator(std::string_view axis) const;
+  /// The same, to be kept beyond the mesh.
+  [[nodiscard]] std::shared_ptr<Communicator> shared_communicator(
+      std::string_view axis) const;
+  /// The block of `count` consecutive ranks along `axis` that this one is in:
+  /// the ranks with equal coordinate / count. Connected by the first call,
+  /// found again by later ones.
+  ///
+  /// Comm   collective among those ranks when first called
+  /// Throws std::invalid_argument unless `count` divides the axis' size, and
+  ///        for an axis that the mesh lacks; CommError when peers are late
+  [[nodiscard]] std::shared_ptr<Communicator> neighbours(std::string_view axis,
+                                                         int count) const;
   /// All ranks of the mesh.
   [[nodiscard]] Communicator& world() const;
 
  private:
   struct State;
-  explicit DeviceMesh(std::shared_ptr<const State> state);
-  std::shared_ptr<const State> state_;
+  friend std::vector<DeviceMesh> make_local_meshes(std::vector<MeshAxis>,
+                                                   std::chrono::milliseconds);
+
+  // Connects the groups of `grid` through `connect`.
+  DeviceMesh(detail::MeshGrid grid, detail::GroupConnector connect);
+  explicit DeviceMesh(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace accordion

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "accordion/comm/fake/fake_communicator.h"
 #include "accordion/comm/shm/shm_communicator.h"
 #include "tests/comm/collective_checks.h"
 #include "tests/support/rank_harness.h"
@@ -98,6 +99,26 @@ const RankProgram kGrid("mesh_grid", [](const RankContext& c) {
   EXPECT_EQ(sum(mesh.world()), 6.0f);
 });
 
+// Sums rank numbers over the pairs of neighbours among four ranks.
+const RankProgram kNeighbours("mesh_neighbours", [](const RankContext& c) {
+  const DeviceMesh mesh = DeviceMesh::from_environment(
+      {.backend = c.arguments.at(0), .timeout = std::chrono::seconds(30)});
+  float value = static_cast<float>(c.rank);
+  const ReducePart part = {&value,         DType::Float32, &value,
+                           DType::Float32, DType::Float32, 1};
+  mesh.neighbours("shard", 2)->all_reduce({&part, 1}, nullptr, "sum").wait();
+  EXPECT_EQ(value, static_cast<float>(c.rank / 2 * 4 + 1));
+});
+
+TEST(DeviceMesh, NeighboursAreConnectedWhenAskedFor) {
+  expect_ranks_pass(kNeighbours, 4, {"shm"});
+  expect_ranks_pass(kNeighbours, 4, {"gloo"});
+  const auto fake = fake_mesh(13, {}, 4096).neighbours("shard", 8);
+  EXPECT_EQ(fake->rank(), 5);
+  EXPECT_EQ(fake->world_size(), 8);
+  EXPECT_EQ(fake->backend(), "fake");
+}
+
 TEST(DeviceMesh, EachAxisJoinsItsRanks) {
   expect_ranks_pass(kGrid, 4, {"shm"});
   expect_ranks_pass(kGrid, 4, {"gloo"});
@@ -109,6 +130,17 @@ TEST(DeviceMesh, LiesOverACommunicatorOfThreads) {
   EXPECT_EQ(mesh.rank(), 1);
   EXPECT_EQ(mesh.size("shard"), 2);
   EXPECT_EQ(mesh.coordinate("shard"), 1);
+  EXPECT_EQ(mesh.neighbours("shard", 2), mesh.shared_communicator("shard"));
+  EXPECT_EQ(mesh.neighbours("shard", 1)->world_size(), 1);
+}
+
+TEST(DeviceMesh, OverOneCommunicatorHasNoSmallerGroups) {
+  const DeviceMesh mesh = DeviceMesh::over(make_fake_communicator(0, 4));
+  EXPECT_NE(
+      message_of([&] {
+        (void)mesh.neighbours("shard", 2);
+      }).find("one communicator of 4 ranks has no groups of 2 neighbours"),
+      std::string::npos);
 }
 
 }  // namespace
