@@ -6,6 +6,8 @@
 #include "accordion/comm/device_mesh.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/module/materialize.h"
+#include "accordion/module/meta_init.h"
 #include "accordion/module/unit.h"
 #include "accordion/optim/adamw.h"
 #include "accordion/optim/clip_grad_norm.h"

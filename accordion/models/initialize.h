@@ -14,9 +14,6 @@ namespace accordion {
 /// norms (one dim) are 1, biases (names that end in "bias") are 0. A value
 /// depends on seed, name and element alone, so it is the same whatever the
 /// number of ranks and whoever draws it.
-///
-/// Element i comes from Philox block i / 4 under a key made of seed and name:
-/// two pairs of words, each turned into two normals (Box and Muller).
 void initialize(std::string_view name, std::span<const std::int64_t> shape,
                 std::int64_t begin, std::uint64_t seed, std::span<float> into,
                 double deviation = 0.02);

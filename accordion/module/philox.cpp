@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "accordion/models/philox.h"
+#include "accordion/module/philox.h"
 
 namespace accordion {
 
