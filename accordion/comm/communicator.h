@@ -83,7 +83,8 @@ struct GatherPart {
 ///
 /// The sum runs over ranks 0, 1, … in that order, in fp32 (fp64 for fp64)
 /// whatever the wire dtype, so it is the same bit for bit in every run and on
-/// every rank. It is multiplied by `scale`, rounded to reduce_dtype, and then
+/// every rank; over several hosts it is the sum of the hosts' sums, in as fixed
+/// an order. It is multiplied by `scale`, rounded to reduce_dtype, and then
 /// stored to `local`, or added to it where `accumulate` is set.
 struct ReducePart {
   const void* full;  ///< [world_size * numel] of full_dtype, the wire dtype
@@ -192,6 +193,11 @@ class Communicator {
 
   /// Blocks until every rank arrived.
   virtual void barrier(std::string_view label) = 0;
+
+  /// Says that this rank will take part no more. Peers that wait for it get a
+  /// CommError with `reason` at once where the backend can tell them, else when
+  /// their timeout passes.
+  virtual void abandon(std::string_view reason);
 
   [[nodiscard]] virtual const CommCounters& counters() const = 0;
   [[nodiscard]] virtual std::chrono::milliseconds timeout() const = 0;

@@ -28,8 +28,10 @@ void check_counters(Communicator& communicator);
 void check_slot_reuse(Communicator& communicator, int num_rounds);
 
 /// Two sums of numbers whose order of summation shows in the last bits, equal
-/// on every rank and to the sum in rank order.
-void check_sums_repeat(Communicator& communicator, Memory memory);
+/// on every rank and to the sum in rank order; with several hosts, to the sum
+/// of the sums of `ranks_per_host` ranks each.
+void check_sums_repeat(Communicator& communicator, Memory memory,
+                       int ranks_per_host = 0);
 
 /// Runs `body` for each communicator in a thread of its own.
 void run_threads(std::vector<std::unique_ptr<Communicator>>& ranks,

@@ -188,7 +188,7 @@ TEST(ShmFailure, MissingRankIsNamedAtStart) {
                              .name = "nobody-" + std::to_string(getpid()),
                              .timeout = milliseconds(200)});
               }),
-              "waited 200 ms for ranks 1, 2 to start");
+              "waited 200 ms for ranks 1 and 2 to start");
   expect_text(message_of([] {
                 connect_shm({.rank = 2,
                              .world_size = 3,

@@ -59,16 +59,17 @@ void copy_text(std::array<char, Size>& to, std::string_view text) {
 
 }  // namespace
 
-Control::Control(ControlBlock& block, PeerWatch& watch, int rank,
-                 int world_size, std::chrono::milliseconds timeout)
+Control::Control(ControlBlock& block, PeerWatch& watch,
+                 const ShmOptions& options)
     : block_(block),
       watch_(watch),
-      rank_(rank),
-      world_size_(world_size),
-      timeout_(timeout),
-      may_spin_(core_per_rank(world_size)),
-      row_(block.row(rank)),
-      suspicions_(static_cast<std::size_t>(world_size)) {
+      rank_(options.rank),
+      world_size_(options.world_size),
+      names_(options.members),
+      timeout_(options.timeout),
+      may_spin_(core_per_rank(world_size_)),
+      row_(block.row(rank_)),
+      suspicions_(static_cast<std::size_t>(world_size_)) {
   row_.pid = getpid();
 }
 
@@ -229,12 +230,22 @@ void Control::check_usable() const {
   }
 }
 
-void Control::fail(std::string message) {
+void Control::set_failed(std::string message) {
   failure_ = std::move(message);
   copy_text(row_.failure, failure_);
   row_.state.store(RankState::Failed);
   wake_sleepers(block_);
+}
+
+void Control::fail(std::string message) {
+  set_failed(std::move(message));
   throw CommError(failure_);
+}
+
+void Control::abandon(std::string_view reason) {
+  if (!failed()) {
+    set_failed(std::string(reason));
+  }
 }
 
 void Control::agree(std::string_view outcome, const Wait& wait) {
@@ -249,7 +260,7 @@ void Control::agree(std::string_view outcome, const Wait& wait) {
     const std::string_view theirs = block_.row(rank).outcome[step % 2].data();
     if (!theirs.empty()) {
       throw CommError(
-          fmt::format("{} (rank {} of {})", theirs, rank, world_size_));
+          fmt::format("{} ({})", theirs, names_.one_of(rank, world_size_)));
     }
   }
 }

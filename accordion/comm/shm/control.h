@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "accordion/comm/rank_names.h"
 #include "accordion/comm/shm/control_block.h"
+#include "accordion/comm/shm/shm_communicator.h"
 
 namespace accordion::detail {
 
@@ -40,8 +42,7 @@ struct Wait {
 class Control {
  public:
   /// `block` and `watch` outlive this object; the block starts zeroed.
-  Control(ControlBlock& block, PeerWatch& watch, int rank, int world_size,
-          std::chrono::milliseconds timeout);
+  Control(ControlBlock& block, PeerWatch& watch, const ShmOptions& options);
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
   /// Tells the peers that this rank left.
@@ -72,6 +73,9 @@ class Control {
   /// CommError with the first one that is not empty, on every rank.
   void agree(std::string_view outcome, const Wait& wait);
 
+  /// Fails here, with `reason`, and tells the peers. Every later wait throws.
+  void abandon(std::string_view reason);
+
   [[nodiscard]] bool failed() const { return !failure_.empty(); }
   /// Throws again what made an earlier wait fail.
   void check_usable() const;
@@ -90,6 +94,7 @@ class Control {
   void check_peers(const Wait& wait);
   void check_deaths(const Wait& wait);
   void check_disagreement(int peer, const Wait& wait);
+  void set_failed(std::string message);
   [[noreturn]] void fail(std::string message);
   [[noreturn]] void fail_disagreement(int peer, const Wait& wait);
   [[noreturn]] void fail_timeout(const Wait& wait);
@@ -106,6 +111,7 @@ class Control {
   PeerWatch& watch_;
   const int rank_;
   const int world_size_;
+  const RankNames names_;
   const std::chrono::milliseconds timeout_;
   const bool may_spin_;
   RankRow& row_;

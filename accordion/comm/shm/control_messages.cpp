@@ -61,7 +61,8 @@ void Control::check_same_call(CommOp op, std::uint64_t call) {
     fail(fmt::format(
         "[shm] ranks disagree: rank {} called {}, rank {} called {}{}. Every "
         "rank must make the same calls in the same order.",
-        rank_, call_text(rank_, op, call), peer, call_text(peer, op, call),
+        names_[rank_], call_text(rank_, op, call), names_[peer],
+        call_text(peer, op, call),
         look_alike ? ", with other element counts, dtypes, root or place in "
                      "the buffer"
                    : ""));
@@ -74,30 +75,33 @@ void Control::fail_disagreement(int peer, const Wait& wait) {
   fail(fmt::format(
       "[shm] ranks disagree: rank {} {}, rank {} {}, and each waits for the "
       "other. Every rank must make the same calls in the same order.",
-      rank_, blocked_text(rank_, mine), peer, blocked_text(peer, theirs)));
+      names_[rank_], blocked_text(rank_, mine), names_[peer],
+      blocked_text(peer, theirs)));
 }
 
 void Control::fail_peer(int peer, const Wait& wait, std::string_view how) {
   fail(fmt::format(
-      "[shm] rank {} (pid {}) {}. Rank {} of {} was waiting in {} '{}' (call "
-      "{} of its kind) {}; rank {} {}.",
-      peer, block_.row(peer).pid, how, rank_, world_size_, name(wait.op),
-      wait.label, wait.call, wait.purpose, peer, last_call_text(peer)));
+      "[shm] rank {} (pid {}) {}. Meanwhile {} was waiting in {} '{}' (call {} "
+      "of its kind) {}; rank {} {}.",
+      names_[peer], block_.row(peer).pid, how,
+      names_.one_of(rank_, world_size_), name(wait.op), wait.label, wait.call,
+      wait.purpose, names_[peer], last_call_text(peer)));
 }
 
 void Control::fail_timeout(const Wait& wait) {
   std::string late;
   for (int peer = 0; peer < world_size_; ++peer) {
     if (!reached_by(peer, wait)) {
-      late += fmt::format("{}rank {} (pid {}) {}", late.empty() ? "" : "; ",
-                          peer, block_.row(peer).pid, last_call_text(peer));
+      late +=
+          fmt::format("{}rank {} (pid {}) {}", late.empty() ? "" : "; ",
+                      names_[peer], block_.row(peer).pid, last_call_text(peer));
     }
   }
   fail(fmt::format(
-      "[shm] {} '{}' (call {} of its kind) timed out on rank {} of {}: {} ms "
+      "[shm] {} '{}' (call {} of its kind) timed out on {}: {} ms "
       "passed waiting {}. Still missing: {}. Raise the timeout if these ranks "
       "are only slow.",
-      name(wait.op), wait.label, wait.call, rank_, world_size_,
+      name(wait.op), wait.label, wait.call, names_.one_of(rank_, world_size_),
       timeout_.count(), wait.purpose, late));
 }
 

@@ -72,18 +72,19 @@ std::string socket_name(std::string_view group) {
 
 class ProcessLink : public RankLink {
  public:
-  ProcessLink(int rank, int world_size, std::chrono::milliseconds timeout)
-      : rank_(rank),
-        world_size_(world_size),
-        timeout_(timeout),
-        sockets_(static_cast<std::size_t>(world_size)),
-        lives_(static_cast<std::size_t>(world_size)) {
+  explicit ProcessLink(const ShmOptions& options)
+      : rank_(options.rank),
+        world_size_(options.world_size),
+        names_(options.members),
+        timeout_(options.timeout),
+        sockets_(static_cast<std::size_t>(world_size_)),
+        lives_(static_cast<std::size_t>(world_size_)) {
     std::array<int, 2> ends;
     if (pipe2(ends.data(), O_CLOEXEC) != 0) {
       throw CommError(
           fmt::format("[shm] cannot make a pipe: {}", std::strerror(errno)));
     }
-    lives_[static_cast<std::size_t>(rank)] = FileDescriptor(ends[0]);
+    lives_[static_cast<std::size_t>(rank_)] = FileDescriptor(ends[0]);
     own_life_ = FileDescriptor(ends[1]);
   }
 
@@ -107,7 +108,7 @@ class ProcessLink : public RankLink {
  private:
   void greet(FileDescriptor peer, Deadline deadline);
   void welcome_all();
-  [[nodiscard]] std::string missing_ranks() const;
+  [[nodiscard]] std::vector<int> missing_ranks() const;
   [[nodiscard]] Deadline deadline() const {
     return std::chrono::steady_clock::now() + timeout_;
   }
@@ -115,6 +116,7 @@ class ProcessLink : public RankLink {
 
   const int rank_;
   const int world_size_;
+  const RankNames names_;
   const std::chrono::milliseconds timeout_;
   std::vector<FileDescriptor> sockets_;  // rank 0: by peer; others: [0]
   std::vector<FileDescriptor> lives_;    // by rank
@@ -126,26 +128,28 @@ class ProcessLink : public RankLink {
 void ProcessLink::gather_peers(std::string_view group) {
   const FileDescriptor listener = listen_unix(socket_name(group));
   const Deadline end = deadline();
-  for (std::string missing = missing_ranks(); !missing.empty();
+  for (std::vector<int> missing = missing_ranks(); !missing.empty();
        missing = missing_ranks()) {
     FileDescriptor peer = accept_unix(listener, end);
     if (!peer.valid()) {
       throw CommError(fmt::format(
-          "[shm] rank 0 of {} waited {} ms for ranks {} to start (meeting "
-          "point '{}'). Are they running on this host, with the same "
-          "MASTER_ADDR, MASTER_PORT and run id?",
-          world_size_, timeout_.count(), missing, group));
+          "[shm] {} waited {} ms for {} to start (meeting point '{}'). Are "
+          "they "
+          "running on this host, with the same MASTER_ADDR, MASTER_PORT and "
+          "run id?",
+          names_.one_of(0, world_size_), timeout_.count(), names_.list(missing),
+          group));
     }
     greet(std::move(peer), end);
   }
   welcome_all();
 }
 
-std::string ProcessLink::missing_ranks() const {
-  std::string missing;
+std::vector<int> ProcessLink::missing_ranks() const {
+  std::vector<int> missing;
   for (int rank = 1; rank < world_size_; ++rank) {
     if (!sockets_[static_cast<std::size_t>(rank)].valid()) {
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+      missing.push_back(rank);
     }
   }
   return missing;
@@ -166,9 +170,8 @@ void ProcessLink::greet(FileDescriptor peer, Deadline deadline) {
   }
   const auto rank = static_cast<std::size_t>(hello.rank);
   if (sockets_[rank].valid()) {
-    throw CommError(
-        fmt::format("[shm] two processes say that they are rank {} of {}", rank,
-                    world_size_));
+    throw CommError(fmt::format("[shm] two processes say that they are {}",
+                                names_.one_of(hello.rank, world_size_)));
   }
   sockets_[rank] = std::move(peer);
   lives_[rank] = std::move(life[0]);
@@ -192,10 +195,10 @@ void ProcessLink::join(std::string_view group) {
   sockets_[0] = connect_unix(socket_name(group), end);
   if (!sockets_[0].valid()) {
     throw CommError(fmt::format(
-        "[shm] rank {} of {} waited {} ms for rank 0 to start (meeting point "
-        "'{}'). Is it running on this host, with the same MASTER_ADDR, "
-        "MASTER_PORT and run id?",
-        rank_, world_size_, timeout_.count(), group));
+        "[shm] {} waited {} ms for rank {} to start (meeting point '{}'). Is "
+        "it running on this host, with the same MASTER_ADDR, MASTER_PORT and "
+        "run id?",
+        names_.one_of(rank_, world_size_), timeout_.count(), names_[0], group));
   }
   Hello hello;
   hello.rank = rank_;
@@ -272,14 +275,12 @@ std::vector<std::shared_ptr<Mapping>> ProcessLink::collect(
 
 }  // namespace
 
-std::unique_ptr<RankLink> link_processes(int rank, int world_size,
-                                         std::string_view name,
-                                         std::chrono::milliseconds timeout) {
-  auto link = std::make_unique<ProcessLink>(rank, world_size, timeout);
-  if (rank == 0) {
-    link->gather_peers(name);
+std::unique_ptr<RankLink> link_processes(const ShmOptions& options) {
+  auto link = std::make_unique<ProcessLink>(options);
+  if (options.rank == 0) {
+    link->gather_peers(options.name);
   } else {
-    link->join(name);
+    link->join(options.name);
   }
   return link;
 }

@@ -56,11 +56,9 @@ class RankLink : public PeerWatch {
   return staging_offset(world_size, world_size);
 }
 
-/// Meets the other processes of the group under `name`, which all give alike.
-/// Throws CommError that lists the ranks missing when `timeout` has passed.
-std::unique_ptr<RankLink> link_processes(int rank, int world_size,
-                                         std::string_view name,
-                                         std::chrono::milliseconds timeout);
+/// Meets the other processes of the group under options.name.
+/// Throws CommError that lists the ranks missing when the timeout has passed.
+std::unique_ptr<RankLink> link_processes(const ShmOptions& options);
 
 /// Links for ranks that are threads of this process.
 std::vector<std::unique_ptr<RankLink>> link_threads(int world_size);

@@ -20,13 +20,13 @@ namespace {
 
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(std::unique_ptr<RankLink> link, int rank, int world_size,
-                  std::chrono::milliseconds timeout)
+  ShmCommunicator(std::unique_ptr<RankLink> link, const ShmOptions& options)
       : link_(std::move(link)),
         control_(
             *reinterpret_cast<ControlBlock*>(link_->control_memory().data()),
-            *link_, rank, world_size, timeout),
-        context_{rank, world_size, *link_, control_, [this] { progress(); }} {}
+            *link_, options),
+        context_{options.rank, options.world_size, *link_, control_,
+                 [this] { progress(); }} {}
 
   int rank() const override { return context_.rank; }
   int world_size() const override { return context_.world_size; }
@@ -57,6 +57,7 @@ class ShmCommunicator final : public Communicator {
   void broadcast(void* data, std::int64_t bytes, int root,
                  std::string_view label) override;
   void barrier(std::string_view label) override;
+  void abandon(std::string_view reason) override { control_.abandon(reason); }
 
   /// Completes `operation` and those that must come before it: earlier ones of
   /// its kind, and earlier ones in the staging area where it is used.
@@ -368,13 +369,12 @@ std::unique_ptr<Communicator> connect_shm(const ShmOptions& options) {
     return make_lone_communicator("shm", options.timeout);
   }
   return std::make_unique<detail::ShmCommunicator>(
-      detail::link_processes(options.rank, options.world_size, options.name,
-                             options.timeout),
-      options.rank, options.world_size, options.timeout);
+      detail::link_processes(options), options);
 }
 
 std::vector<std::unique_ptr<Communicator>> make_local_shm_group(
-    int world_size, std::chrono::milliseconds timeout) {
+    int world_size, std::chrono::milliseconds timeout,
+    std::vector<int> members) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   if (world_size == 1) {
     ranks.push_back(make_lone_communicator("shm", timeout));
@@ -383,8 +383,11 @@ std::vector<std::unique_ptr<Communicator>> make_local_shm_group(
   auto links = detail::link_threads(world_size);
   for (int rank = 0; rank < world_size; ++rank) {
     ranks.push_back(std::make_unique<detail::ShmCommunicator>(
-        std::move(links[static_cast<std::size_t>(rank)]), rank, world_size,
-        timeout));
+        std::move(links[static_cast<std::size_t>(rank)]),
+        ShmOptions{.rank = rank,
+                   .world_size = world_size,
+                   .timeout = timeout,
+                   .members = members}));
   }
   return ranks;
 }

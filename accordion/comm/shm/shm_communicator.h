@@ -18,6 +18,8 @@ struct ShmOptions {
   std::string name = {};
   /// Longest wait for a peer, at the start and in each operation.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  /// What errors call the ranks, by rank; empty: 0, 1, …
+  std::vector<int> members = {};
 };
 
 /// Joins the processes of one host that give the same name.
@@ -38,6 +40,7 @@ std::unique_ptr<Communicator> connect_shm(const ShmOptions& options);
 /// The same for ranks that are threads of this process: element r belongs to
 /// the thread of rank r.
 std::vector<std::unique_ptr<Communicator>> make_local_shm_group(
-    int world_size, std::chrono::milliseconds timeout);
+    int world_size, std::chrono::milliseconds timeout,
+    std::vector<int> members = {});
 
 }  // namespace accordion
