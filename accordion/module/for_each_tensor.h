@@ -58,7 +58,9 @@ namespace detail {
 
 template <class T>
 constexpr bool traversal_known() {
-  if constexpr (requires { TensorTraversal<T>::known; }) {
+  if constexpr (std::is_void_v<T>) {
+    return true;
+  } else if constexpr (requires { TensorTraversal<T>::known; }) {
     return TensorTraversal<T>::known;
   } else {
     return true;  // a specialisation knows its type

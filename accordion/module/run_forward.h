@@ -65,7 +65,7 @@ R run_forward(UnitHooks* hooks, Call&& call,
               std::type_identity_t<Args>&&... args) {
   static_assert(!std::is_reference_v<R>,
                 "the forward of an accordion::Unit returns by value");
-  static_assert(std::is_void_v<R> || traversal_known<std::remove_cv_t<R>>(),
+  static_assert(traversal_known<std::remove_cv_t<R>>(),
                 "accordion::Unit does not know where the tensors are in what "
                 "this forward returns: specialise accordion::TensorTraversal");
   if (hooks == nullptr) {

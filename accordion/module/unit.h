@@ -2,71 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include "accordion/module/run_forward.h"
-#include "accordion/module/unit_hooks.h"
+#include "accordion/module/unit_module.h"
 
 namespace accordion {
-
-/// A module M with hooks around its forward. Users write Unit<Holder>.
-///
-/// It derives from M and adds no child module, so that the names of parameters
-/// do not change. clone, save, load and to do what M's do until the module is
-/// sharded, and are errors that name the alternative afterwards.
-template <class M>
-class UnitModule : public M, public UnitBase {
- public:
-  using M::M;
-
-  std::shared_ptr<torch::nn::Module> clone(
-      const std::optional<torch::Device>& device = std::nullopt) const override;
-  void save(torch::serialize::OutputArchive& archive) const override {
-    require_unsharded("save",
-                      "Gather with accordion::full_parameter(net, name) on "
-                      "every rank and save that on rank 0.");
-    M::save(archive);
-  }
-  void load(torch::serialize::InputArchive& archive) override {
-    require_unsharded("load",
-                      "Load before fully_shard, or fill the pieces of "
-                      "accordion::local_parameters(net).");
-    M::load(archive);
-  }
-  void to(torch::Device device, torch::Dtype dtype,
-          bool non_blocking = false) override {
-    require_convertible();
-    M::to(device, dtype, non_blocking);
-  }
-  void to(torch::Dtype dtype, bool non_blocking = false) override {
-    require_convertible();
-    M::to(dtype, non_blocking);
-  }
-  void to(torch::Device device, bool non_blocking = false) override {
-    require_convertible();
-    M::to(device, non_blocking);
-  }
-
- protected:
-  explicit UnitModule(const M& module) : M(module) {}
-  /// A unit of the most derived type around a copy of `module`.
-  [[nodiscard]] virtual std::shared_ptr<UnitModule> make_unit(
-      const M& module) const = 0;
-
- private:
-  void require_convertible() const {
-    require_unsharded("to",
-                      "Convert before fully_shard; for lower precision in "
-                      "computation use FsdpOptions::precision.");
-  }
-};
 
 namespace detail {
 
@@ -153,7 +97,8 @@ using UnitImpl = typename detail::SelectUnit<M, decltype(&M::forward)>::type;
 ///
 /// Calls through the holder, through `->forward` and through nn::Sequential run
 /// the hooks. `module->as<BlockImpl>()->forward(x)` does not: forward is not
-/// virtual in LibTorch.
+/// virtual in LibTorch. Nor does `unit->encode(x)`, for any other member
+/// function: `unit.call(&BlockImpl::encode, x)` does.
 template <class Holder>
 class Unit
     : public torch::nn::ModuleHolder<UnitImpl<typename Holder::ContainedType>> {
@@ -182,18 +127,18 @@ class Unit
           std::remove_reference_t<Args>(args)...);
     }
   }
-};
 
-template <class M>
-std::shared_ptr<torch::nn::Module> UnitModule<M>::clone(
-    const std::optional<torch::Device>& device) const {
-  require_unsharded("clone", "Clone before fully_shard.");
-  // M's own clone is an M: its hooks would be gone. A unit that copies it
-  // shares the clone's parameters and children, and the clone goes away.
-  const auto plain = std::dynamic_pointer_cast<M>(M::clone(device));
-  TORCH_INTERNAL_ASSERT(plain, "clone() of '", this->name(),
-                        "' returned another type");
-  return make_unit(*plain);
-}
+  /// Runs the hooks around another member function: see UnitModule::call.
+  template <class F, class... Args>
+  decltype(auto) call(F&& function, Args&&... args) {
+    return this->impl_->call(std::forward<F>(function),
+                             std::forward<Args>(args)...);
+  }
+  template <class F, class... Args>
+  decltype(auto) call(F&& function, Args&&... args) const {
+    return std::as_const(*this->impl_)
+        .call(std::forward<F>(function), std::forward<Args>(args)...);
+  }
+};
 
 }  // namespace accordion
