@@ -15,8 +15,15 @@
 namespace accordion {
 
 struct DeviceMeshOptions {
-  /// "shm" (one host, CPU), "gloo", or "fake" (one process plays its rank).
-  std::string backend = "shm";
+  /// What joins the ranks of a group, see docs/launchers.md:
+  ///   auto          by where they are: shm on one host, gloo where each is on
+  ///                 its own, hierarchical where several hosts hold as many
+  ///                 consecutive ones each, else gloo
+  ///   shm           shared memory; all ranks on one host
+  ///   gloo          TCP
+  ///   hierarchical  as auto, but what would be gloo instead is an error
+  ///   fake          nothing: one process plays its rank
+  std::string backend = "auto";
   /// From the outermost axis, whose neighbours are furthest apart, to the
   /// innermost. Empty: one axis "shard" over all ranks.
   std::vector<MeshAxis> axes = {};
@@ -25,6 +32,9 @@ struct DeviceMeshOptions {
   /// gloo: ranks compare what they call before each collective, so that a
   /// disagreement is an error that names both sides. shm always does.
   bool debug_calls = false;
+  /// Network interface between hosts, such as "eth0"; empty: that of
+  /// GLOO_SOCKET_IFNAME, else the one that leads to the host of rank 0.
+  std::string interface = {};
 };
 
 /// An n-dimensional grid of ranks with a communicator along each axis. A

@@ -18,6 +18,9 @@ std::vector<int> without_identity(std::vector<int> members) {
 }
 
 std::string list_numbers(std::span<const int> numbers) {
+  if (numbers.empty()) {
+    return "no rank";
+  }
   if (numbers.size() == 1) {
     return fmt::format("rank {}", numbers[0]);
   }

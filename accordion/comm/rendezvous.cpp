@@ -93,6 +93,12 @@ Rendezvous from_torchrun(const Lookup& lookup) {
       "MASTER_ADDR", "Set it to the host name of rank 0.");
   result.port = variables.number("MASTER_PORT", 1, 65535);
   result.run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
+  // The agent's store outlives the ranks of the attempt before.
+  const int restarts =
+      variables.number_or("TORCHELASTIC_RESTART_COUNT", 0, 0, kMany);
+  if (restarts > 0) {
+    result.run_id += fmt::format(" restart {}", restarts);
+  }
   result.launcher_serves_store =
       variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   return result;

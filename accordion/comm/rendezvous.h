@@ -24,9 +24,13 @@ struct Rendezvous {
   /// The launcher serves c10d's TCPStore at address and port already, so that
   /// rank 0 must not (torchrun's agent does).
   bool launcher_serves_store = false;
-  /// Network interface for gloo (GLOO_SOCKET_IFNAME); empty: the one that this
-  /// host's name resolves to.
+  /// Network interface for gloo (GLOO_SOCKET_IFNAME); empty: the one that leads
+  /// to the host of rank 0.
   std::string network_interface = {};
+  /// What the ranks of this host have in common and others have not; empty: the
+  /// running kernel and the network namespace. Tests play several hosts with
+  /// it.
+  std::string host = {};
   /// The launcher whose variables were read: "torchrun", "Open MPI", "Slurm",
   /// or "none" for a process started by hand.
   std::string launcher = "none";

@@ -80,6 +80,56 @@ TEST(GlooCommunicator, LateRankIsNamed) {
   expect_ranks_pass(kLate, 2);
 }
 
+// Ranks 1 and 3 do not come; rank 2 does, after rank 1 in rank 0's order.
+const RankProgram kTwoLate("gloo_two_late", [](const RankContext& c) {
+  const auto communicator = connect(c, milliseconds(1500), false);
+  communicator->barrier("together");
+  if (c.rank % 2 == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    return;
+  }
+  const std::string message =
+      message_of([&] { communicator->barrier("step 7"); });
+  EXPECT_NE(message.find("waiting for ranks 1 and 3 (timeout 1500 ms)"),
+            std::string::npos)
+      << message;
+});
+
+TEST(GlooCommunicator, AllRanksThatAreLateAreNamed) {
+  expect_ranks_pass(kTwoLate, 4);
+}
+
+const RankProgram kNeverStarts("gloo_never", [](const RankContext& c) {
+  if (c.rank == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    return;
+  }
+  const std::string message =
+      message_of([&] { connect(c, milliseconds(1500), false); });
+  // Where rank 0 gave up first, its store is gone.
+  EXPECT_TRUE(message.find("of 3 waited 1500 ms for rank 1 to start") !=
+                  std::string::npos ||
+              (c.rank == 2 && message.find("rank 2 of 3 lost the store that "
+                                           "rank 0") != std::string::npos))
+      << message;
+});
+
+TEST(GlooCommunicator, RankThatDoesNotStartIsNamed) {
+  expect_ranks_pass(kNeverStarts, 3);
+}
+
+// The first mesh of a job may still be there, or gone, when the next is made.
+const RankProgram kTwice("gloo_twice", [](const RankContext& c) {
+  auto first = connect(c, milliseconds(20'000), false);
+  const auto second = connect(c, milliseconds(20'000), false);
+  second->barrier("both");
+  first->barrier("both");
+});
+
+TEST(GlooCommunicator, AJobMayConnectTwice) {
+  expect_ranks_pass(kTwice, 2);
+}
+
 const RankProgram kDies("gloo_dies", [](const RankContext& c) {
   const auto communicator = connect(c, milliseconds(30'000), false);
   communicator->barrier("together");

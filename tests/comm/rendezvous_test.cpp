@@ -118,6 +118,16 @@ TEST(Rendezvous, ReadsSlurm) {
   EXPECT_EQ(read(changed(kSlurm, "SLURM_NODEID", "1")).local_world_size, 2);
 }
 
+// The agent's store still holds what the attempt before wrote.
+TEST(Rendezvous, EachRestartOfTorchrunIsARunOfItsOwn) {
+  const auto run_of = [](const char* restarts) {
+    return read(changed(kTorchrun, "TORCHELASTIC_RESTART_COUNT", restarts))
+        .run_id;
+  };
+  EXPECT_EQ(run_of("0"), "run-7");
+  EXPECT_EQ(run_of("2"), "run-7 restart 2");
+}
+
 TEST(Rendezvous, SlurmBatchScriptIsNoStep) {
   Variables variables = kSlurm;
   variables.erase("SLURM_STEP_ID");

@@ -3,33 +3,32 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
 #include "accordion/comm/elements.h"
 #include "accordion/comm/fake/fake_communicator.h"
-#include "accordion/comm/gloo/gloo_declarations.h"
+#include "accordion/comm/gloo/gloo_store_state.h"
 #include "accordion/comm/private_buffer.h"
+#include "accordion/comm/rank_names.h"
 
-// After the declarations, which it needs.
+// After gloo_declarations.h, which it needs.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace accordion {
-
-struct GlooStore::State {
-  c10::intrusive_ptr<c10d::Store> store;
-  std::string interface;
-  bool one_host = false;
-};
 
 namespace {
 
 using detail::ElementRange;
 using detail::offset;
+
+// Time for what has arrived to be found so, once a peer is missing.
+constexpr auto kLastLook = std::chrono::milliseconds(10);
 
 at::Tensor bytes_at(const void* data, std::int64_t bytes) {
   return at::from_blob(const_cast<void*>(data), {bytes}, at::kByte);
@@ -47,6 +46,9 @@ struct Call {
   std::string label;
 };
 
+// Messages of a kind are counted apart: one kind per operation, and this.
+constexpr std::uint32_t kCompare = kNumCommOps;
+
 // What ranks compare in debug mode; travels as bytes.
 struct CallRecord {
   char text[128];
@@ -58,7 +60,7 @@ class GlooCommunicator final : public Communicator {
  public:
   GlooCommunicator(c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
                    const GlooOptions& options)
-      : group_(std::move(group)), options_(options) {}
+      : group_(std::move(group)), options_(options), names_(options.members) {}
 
   int rank() const override { return options_.rank; }
   int world_size() const override { return options_.world_size; }
@@ -96,20 +98,29 @@ class GlooCommunicator final : public Communicator {
   /// for it, and receives into those that `incoming` gives. In the background;
   /// appends to `transfers`.
   void exchange(const Call& call, const Pieces& outgoing,
-                const Pieces& incoming, std::vector<Transfer>& transfers);
+                const Pieces& incoming, std::vector<Transfer>& transfers) {
+    exchange(call, static_cast<std::uint32_t>(call.op), outgoing, incoming,
+             transfers);
+  }
   void finish(const Call& call, std::vector<Transfer>& transfers) const;
 
  private:
   Call begin(CommOp op, std::string_view label, std::int64_t bytes,
              std::size_t num_parts);
   void compare(const Call& call, std::int64_t bytes, std::size_t num_parts);
+  void exchange(const Call& call, std::uint32_t kind, const Pieces& outgoing,
+                const Pieces& incoming, std::vector<Transfer>& transfers);
+  /// Fills in every rank's share of `all`, of which this rank's is there.
+  void exchange_all(const Call& call, std::uint32_t kind,
+                    std::span<std::byte> all);
   [[noreturn]] void fail(const Call& call, std::string_view whom,
                          const std::exception& cause) const;
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   const GlooOptions options_;
+  const detail::RankNames names_;
   CommCounters counters_;
-  std::array<std::uint32_t, kNumCommOps> messages_{};
+  std::array<std::uint32_t, kNumCommOps + 1> messages_{};  // by kind
 };
 
 // A part of a reduction whose operands are on their way to this rank.
@@ -149,10 +160,11 @@ class GlooWork final : public Work::State {
 void GlooCommunicator::fail(const Call& call, std::string_view whom,
                             const std::exception& cause) const {
   throw CommError(fmt::format(
-      "[gloo] {} '{}' (call {} of its kind) failed on rank {} of {} while "
-      "waiting for {} (timeout {} ms): {}",
-      name(call.op), call.label, call.number, rank(), world_size(), whom,
-      options_.timeout.count(), cause.what()));
+      "[gloo] {} '{}' (call {} of its kind) failed on {} while waiting for {} "
+      "(timeout {} ms): {}",
+      name(call.op), call.label, call.number,
+      names_.one_of(rank(), world_size()), whom, options_.timeout.count(),
+      first_line(cause)));
 }
 
 Call GlooCommunicator::begin(CommOp op, std::string_view label,
@@ -173,34 +185,26 @@ void GlooCommunicator::compare(const Call& call, std::int64_t bytes,
   const std::string text = fmt::format("{} '{}'", name(call.op), call.label);
   std::strncpy(mine.text, text.c_str(), sizeof(mine.text) - 1);
   std::vector<CallRecord> all(static_cast<std::size_t>(world_size()));
-  std::vector<at::Tensor> inputs = {bytes_at(&mine, sizeof(mine))};
-  std::vector<std::vector<at::Tensor>> outputs(1);
-  for (CallRecord& theirs : all) {
-    outputs[0].push_back(bytes_at(&theirs, sizeof(theirs)));
-  }
-  try {
-    group_->allgather(outputs, inputs)->wait();
-  } catch (const std::exception& error) {
-    fail(call, "every rank to make its next call", error);
-  }
-  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    if (std::memcmp(&all[peer], &mine, sizeof(mine)) != 0) {
+  all[static_cast<std::size_t>(rank())] = mine;
+  exchange_all(call, kCompare, std::as_writable_bytes(std::span(all)));
+  for (int peer = 0; peer < world_size(); ++peer) {
+    const CallRecord& theirs = all[static_cast<std::size_t>(peer)];
+    if (std::memcmp(&theirs, &mine, sizeof(mine)) != 0) {
       throw CommError(fmt::format(
           "[gloo] ranks disagree: rank {} called {} ({} bytes in {} parts), "
           "rank {} called {} ({} bytes in {} parts). Every rank must make the "
           "same calls in the same order.",
-          rank(), mine.text, mine.bytes, mine.num_parts, peer, all[peer].text,
-          all[peer].bytes, all[peer].num_parts));
+          names_[rank()], mine.text, mine.bytes, mine.num_parts, names_[peer],
+          theirs.text, theirs.bytes, theirs.num_parts));
     }
   }
 }
 
-void GlooCommunicator::exchange(const Call& call, const Pieces& outgoing,
-                                const Pieces& incoming,
+void GlooCommunicator::exchange(const Call& call, std::uint32_t kind,
+                                const Pieces& outgoing, const Pieces& incoming,
                                 std::vector<Transfer>& transfers) {
   // Messages are matched by their tag, which counts per kind of operation: so
   // kinds may overtake each other.
-  const auto kind = static_cast<std::uint32_t>(call.op);
   const std::uint32_t number = messages_[kind]++;
   const int tag = static_cast<int>(kind << 27 | (number & ((1u << 27) - 1)));
   const auto start = [&](const Pieces& pieces, int peer,
@@ -213,7 +217,7 @@ void GlooCommunicator::exchange(const Call& call, const Pieces& outgoing,
     try {
       transfers.push_back({begin_transfer(tensors), peer});
     } catch (const std::exception& error) {
-      fail(call, fmt::format("rank {}", peer), error);
+      fail(call, names_.list(std::array{peer}), error);
     }
   };
   // Rank r starts with its neighbour r + 1, so that not all send to one.
@@ -227,16 +231,43 @@ void GlooCommunicator::exchange(const Call& call, const Pieces& outgoing,
   }
 }
 
+void GlooCommunicator::exchange_all(const Call& call, std::uint32_t kind,
+                                    std::span<std::byte> all) {
+  const std::size_t share = all.size() / static_cast<std::size_t>(world_size());
+  const auto piece = [&](int rank) {
+    return std::pair<const void*, std::int64_t>(
+        all.data() + static_cast<std::size_t>(rank) * share,
+        static_cast<std::int64_t>(share));
+  };
+  std::vector<Transfer> transfers;
+  exchange(
+      call, kind, [&](int) { return piece(rank()); }, piece, transfers);
+  finish(call, transfers);
+}
+
+// What has arrived stays readable after a failure, so that those still missing
+// can be told from the others.
 void GlooCommunicator::finish(const Call& call,
                               std::vector<Transfer>& transfers) const {
+  std::set<int> missing;
+  std::exception_ptr first;
   for (Transfer& transfer : transfers) {
     try {
-      transfer.work->wait();
-    } catch (const std::exception& error) {
-      fail(call, fmt::format("rank {}", transfer.peer), error);
+      transfer.work->wait(first ? kLastLook : options_.timeout);
+    } catch (const std::exception&) {
+      missing.insert(transfer.peer);
+      first = first ? first : std::current_exception();
     }
   }
   transfers.clear();
+  if (first) {
+    try {
+      std::rethrow_exception(first);
+    } catch (const std::exception& error) {
+      fail(call, names_.list(std::vector(missing.begin(), missing.end())),
+           error);
+    }
+  }
 }
 
 Work GlooCommunicator::all_gather_into(std::span<const GatherPart> parts,
@@ -382,43 +413,17 @@ void GlooCommunicator::broadcast(void* data, std::int64_t bytes, int root,
   try {
     group_->broadcast(tensors, options)->wait();
   } catch (const std::exception& error) {
-    fail(call, fmt::format("rank {}", root), error);
+    fail(call, names_.list(std::array{root}), error);
   }
 }
 
 void GlooCommunicator::barrier(std::string_view label) {
   const Call call = begin(CommOp::Barrier, label, 0, 0);
-  try {
-    group_->barrier()->wait();
-  } catch (const std::exception& error) {
-    fail(call, "every rank to arrive", error);
-  }
+  std::vector<std::byte> arrived(static_cast<std::size_t>(world_size()));
+  exchange_all(call, static_cast<std::uint32_t>(CommOp::Barrier), arrived);
 }
 
 }  // namespace
-
-GlooStore::GlooStore(const Rendezvous& rendezvous,
-                     std::chrono::milliseconds timeout)
-    : state_(std::make_shared<State>()) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(rendezvous.port);
-  options.isServer = rendezvous.rank == 0 && !rendezvous.launcher_serves_store;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  try {
-    state_->store = c10::make_intrusive<c10d::PrefixStore>(
-        "accordion/" + rendezvous.run_id,
-        c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options));
-  } catch (const std::exception& error) {
-    throw CommError(fmt::format(
-        "[gloo] rank {} of {} cannot meet the others at {}:{} (timeout {} ms). "
-        "Is rank 0 running there, and the port free? {}",
-        rendezvous.rank, rendezvous.world_size, rendezvous.address,
-        rendezvous.port, timeout.count(), error.what()));
-  }
-  state_->interface = rendezvous.network_interface;
-  state_->one_host = rendezvous.world_size == rendezvous.local_world_size;
-}
 
 std::unique_ptr<Communicator> connect_gloo(const GlooStore& store,
                                            const GlooOptions& options) {
@@ -426,27 +431,27 @@ std::unique_ptr<Communicator> connect_gloo(const GlooStore& store,
     return make_lone_communicator("gloo", options.timeout);
   }
   using Group = c10d::ProcessGroupGloo;
-  const GlooStore::State& state = store.state();
+  // Who does not come is told apart here; Gloo only says that it waited.
+  store.exchange("arrived at " + options.name, "", options.rank,
+                 detail::RankNames(options.members), options.world_size);
   auto group_options = Group::Options::create(options.timeout);
-  if (!state.interface.empty()) {
-    group_options->devices = {Group::createDeviceForInterface(state.interface)};
-  } else if (state.one_host) {
-    group_options->devices = {Group::createDeviceForHostname("127.0.0.1")};
-  } else {
-    group_options->devices = {Group::createDefaultDevice()};
-  }
+  group_options->devices = {store.state().device()};
   try {
     return std::make_unique<GlooCommunicator>(
-        c10::make_intrusive<Group>(
-            c10::make_intrusive<c10d::PrefixStore>(options.name, state.store),
-            options.rank, options.world_size, group_options),
+        c10::make_intrusive<Group>(c10::make_intrusive<c10d::PrefixStore>(
+                                       options.name, store.state().store),
+                                   options.rank, options.world_size,
+                                   group_options),
         options);
   } catch (const std::exception& error) {
     throw CommError(fmt::format(
-        "[gloo] rank {} of {} cannot connect to the other ranks of '{}' within "
-        "{} ms: {}",
-        options.rank, options.world_size, options.name, options.timeout.count(),
-        error.what()));
+        "[gloo] {} cannot connect to the other ranks of '{}' within {} ms, "
+        "though all have started. It listens on {}; do firewalls let TCP "
+        "connections between all hosts through? {}",
+        detail::RankNames(options.members)
+            .one_of(options.rank, options.world_size),
+        options.name, options.timeout.count(), store.state().place,
+        first_line(error)));
   }
 }
 

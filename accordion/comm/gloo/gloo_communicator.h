@@ -4,25 +4,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "accordion/comm/communicator.h"
-#include "accordion/comm/rendezvous.h"
+#include "accordion/comm/gloo/gloo_store.h"
 
 namespace accordion {
-
-/// Where the ranks of a job meet over the network: c10d's TCPStore, which rank
-/// 0 serves unless the launcher does. A handle, shared by the groups of a mesh.
-class GlooStore {
- public:
-  /// Throws CommError when rank 0 does not answer within `timeout`.
-  GlooStore(const Rendezvous& rendezvous, std::chrono::milliseconds timeout);
-
-  struct State;
-  [[nodiscard]] State& state() const { return *state_; }
-
- private:
-  std::shared_ptr<State> state_;
-};
 
 struct GlooOptions {
   int rank = 0;  ///< within the group
@@ -33,6 +20,8 @@ struct GlooOptions {
   /// Ranks compare what they call before each collective, so that a
   /// disagreement is an error that names both sides. Costs a round trip a call.
   bool debug_calls = false;
+  /// What errors call the ranks, by rank; empty: 0, 1, …
+  std::vector<int> members = {};
 };
 
 /// Collectives between hosts, over TCP.
