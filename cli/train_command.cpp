@@ -10,7 +10,6 @@
 
 #include "accordion/comm/launcher.h"
 #include "accordion/comm/rendezvous.h"
-#include "accordion/train/run_data.h"
 #include "accordion/train/train_config.h"
 #include "accordion/train/trainer.h"
 #include "cli/commands.h"
@@ -63,7 +62,7 @@ int run_train(const TrainFlags& flags) {
         rendezvous.launcher));
   }
   if (flags.num_ranks > 1) {
-    open_data(config, 0, flags.num_ranks);  // one error rather than one a rank
+    check_run(config);  // one error rather than one a rank
     return start_ranks(flags);
   }
   train(config, rendezvous);

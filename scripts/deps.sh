@@ -14,7 +14,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache
   libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
-  libxxhash-dev
+  libxxhash-dev libsentencepiece-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang)
 download_packages=(python3 python3-pip ca-certificates)

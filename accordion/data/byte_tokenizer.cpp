@@ -7,7 +7,7 @@
 
 namespace accordion {
 
-std::vector<std::int64_t> ByteTokenizer::encode(std::string_view text) {
+std::vector<std::int64_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<std::int64_t> tokens;
   tokens.reserve(text.size());
   for (const char c : text) {
@@ -16,7 +16,7 @@ std::vector<std::int64_t> ByteTokenizer::encode(std::string_view text) {
   return tokens;
 }
 
-std::string ByteTokenizer::decode(std::span<const std::int64_t> tokens) {
+std::string ByteTokenizer::decode(std::span<const std::int64_t> tokens) const {
   std::string text;
   text.reserve(tokens.size());
   for (const std::int64_t token : tokens) {

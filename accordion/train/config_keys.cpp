@@ -49,37 +49,79 @@ const std::vector<ConfigKey>& table() {
 
       {.name = "data.path",
        .field = ACCORDION_FIELD(data.path),
-       .doc = "Text file to train on. Required.",
+       .doc = "What to train on: a file, a folder (every .txt or .bin below "
+              "it), a glob, or a list of these in brackets. Files ending in "
+              ".bin hold token ids, all others text; docs/data.md has the "
+              "formats. Required.",
        .is_path = true},
       {.name = "data.tokenizer",
        .field = ACCORDION_FIELD(data.tokenizer),
-       .doc = "How text becomes tokens; bytes: a token is a byte.",
-       .choices = {"bytes"}},
+       .doc = "How text becomes tokens. bytes: a token is a byte. Else the "
+              "path of a SentencePiece .model. With token files: that of "
+              "sample.prompt.",
+       .choices = {"bytes"},
+       .is_path = true},
+      {.name = "data.token_dtype",
+       .field = ACCORDION_FIELD(data.token_dtype),
+       .doc = "Type of the ids in token files; auto: as their header says.",
+       .choices = {"auto", "uint16", "uint32"}},
+      {.name = "data.packing",
+       .field = ACCORDION_FIELD(data.packing),
+       .doc = "stream: samples are windows over all files end to end. "
+              "documents: samples hold whole documents where they fit, and "
+              "nothing is predicted across their edges.",
+       .choices = {"stream", "documents"}},
+      {.name = "data.document_separator",
+       .field = ACCORDION_FIELD(data.document_separator),
+       .doc = "Ends a document in text files; empty: a file is a document."},
+      {.name = "data.bos_token",
+       .field = ACCORDION_FIELD(data.bos_token),
+       .doc = "Id that begins a document in token files; -1: none. Text knows "
+              "it from its tokenizer.",
+       .range = at_least(-1)},
+      {.name = "data.eos_token",
+       .field = ACCORDION_FIELD(data.eos_token),
+       .doc = "Id that ends a document in token files; -1: none.",
+       .range = at_least(-1)},
       {.name = "data.seq_len",
        .field = ACCORDION_FIELD(data.seq_len),
        .doc = "Tokens of a training sample.",
        .range = at_least(1)},
       {.name = "data.order",
        .field = ACCORDION_FIELD(data.order),
-       .doc = "shuffled: packed windows of the training part, each once an "
-              "epoch. strided: sample i of step s on rank r starts at byte "
-              "((s*world + r)*batch + i)*seq_len mod (bytes - seq_len - 1) of "
-              "the whole text, nothing held out.",
+       .doc = "shuffled: samples of the training part, each once an epoch, in "
+              "an order that each epoch has of its own. strided: sample i of "
+              "step s on rank r starts at token ((s*world + r)*batch + "
+              "i)*seq_len mod (tokens - seq_len - 1) of the whole data, or is "
+              "its row ((s*world + r)*batch + i) mod rows of documents; "
+              "nothing is held out.",
        .choices = {"shuffled", "strided"}},
       {.name = "data.validation_fraction",
        .field = ACCORDION_FIELD(data.validation_fraction),
-       .doc = "Part of the text, at its end, that is held out from shuffled "
-              "training.",
+       .doc = "Part of the tokens, at the end of the last files, that is held "
+              "out from shuffled training.",
        .range = from_to(0, 1)},
+      {.name = "data.cache_dir",
+       .field = ACCORDION_FIELD(data.cache_dir),
+       .doc = "Folder for what is made of the data once: tokens of text, "
+              "places of documents. Empty: token-cache beside the run folder.",
+       .is_path = true},
 
       {.name = "train.steps",
        .field = ACCORDION_FIELD(train.steps),
-       .doc = "Optimizer steps; 0: as many as train.seconds allows.",
+       .doc = "Optimizer steps; 0: as many as train.epochs or train.seconds "
+              "say.",
        .range = at_least(0)},
+      {.name = "train.epochs",
+       .field = ACCORDION_FIELD(train.epochs),
+       .doc = "Times that all training samples are seen, instead of "
+              "train.steps; a last step that they do not fill takes the rest "
+              "from the next epoch. 0: train.steps says.",
+       .range = {.low = 0, .high = 1e6}},
       {.name = "train.seconds",
        .field = ACCORDION_FIELD(train.seconds),
        .doc = "Time budget of the training loop: it ends after the step in "
-              "which it is spent, and a cosine schedule then follows time. "
+              "which it is spent, and the schedule then follows time. "
               "0: no limit. Such a run depends on the machine's speed.",
        .range = at_least(0)},
       {.name = "train.batch_size",
@@ -124,9 +166,11 @@ const std::vector<ConfigKey>& table() {
 
       {.name = "schedule.name",
        .field = ACCORDION_FIELD(schedule.name),
-       .doc = "Learning rate after warm-up: constant, or cosine down to "
-              "schedule.min_lr_ratio at the last step.",
-       .choices = {"constant", "cosine"}},
+       .doc = "Learning rate after warm-up. constant: stays. cosine, linear: "
+              "down to schedule.min_lr_ratio at the last step. wsd (warm-up, "
+              "stable, decay): stays, and goes down in the last "
+              "schedule.decay_steps.",
+       .choices = {"constant", "cosine", "linear", "wsd"}},
       {.name = "schedule.warmup_steps",
        .field = ACCORDION_FIELD(schedule.warmup_steps),
        .doc = "Steps over which the learning rate rises linearly to "
@@ -134,8 +178,20 @@ const std::vector<ConfigKey>& table() {
        .range = at_least(0)},
       {.name = "schedule.min_lr_ratio",
        .field = ACCORDION_FIELD(schedule.min_lr_ratio),
-       .doc = "Last learning rate of the cosine schedule over its peak.",
+       .doc = "Last learning rate over the peak, for every schedule but "
+              "constant.",
        .range = {.low = 0, .high = 1}},
+      {.name = "schedule.decay_steps",
+       .field = ACCORDION_FIELD(schedule.decay_steps),
+       .doc = "Steps at the end in which wsd goes down; 0: the last fifth of "
+              "the steps, or of the time where only train.seconds ends the "
+              "run.",
+       .range = at_least(0)},
+      {.name = "schedule.decay_shape",
+       .field = ACCORDION_FIELD(schedule.decay_shape),
+       .doc = "How wsd goes down: along a line, or as 1 - the square root of "
+              "the part of the decay that is done.",
+       .choices = {"linear", "1-sqrt"}},
 
       {.name = "fsdp.strategy",
        .field = ACCORDION_FIELD(fsdp.strategy),
@@ -234,11 +290,17 @@ const ConfigKey& nearest_key(std::string_view name) {
   });
 }
 
+std::string_view nearest_choice(const ConfigKey& key, std::string_view value) {
+  return *std::ranges::min_element(key.choices, {}, [&](auto choice) {
+    return edit_distance(value, choice);
+  });
+}
+
 std::string_view type_name(const ConfigField& field) {
   // In the order of the variant's alternatives.
   static constexpr std::string_view kNames[] = {
-      "text",          "integer",       "number",
-      "true or false", "true or false", "two numbers"};
+      "text",          "integer",     "number", "true or false",
+      "true or false", "two numbers", "list"};
   return kNames[field.index()];
 }
 

@@ -17,7 +17,8 @@ namespace accordion {
 
 /// Where a key's value lives in a TrainConfig; the alternative is its type.
 using ConfigField = std::variant<std::string*, std::int64_t*, double*, bool*,
-                                 std::optional<bool>*, std::array<double, 2>*>;
+                                 std::optional<bool>*, std::array<double, 2>*,
+                                 std::vector<std::string>*>;
 
 /// The numbers that a key accepts.
 struct ConfigRange {
@@ -38,7 +39,8 @@ struct ConfigKey {
   std::string_view doc;
   std::vector<std::string_view> choices = {};  ///< of a string; empty: any
   ConfigRange range = {};                      ///< of numbers
-  bool is_path = false;  ///< of a string: made absolute when read
+  /// Of a string: made absolute when read, unless it is one of the choices.
+  bool is_path = false;
 };
 
 /// All keys, in the order in which files and help list them.
@@ -50,7 +52,10 @@ const ConfigKey* find_key(std::string_view name);
 /// The key whose name takes the fewest edits to reach.
 const ConfigKey& nearest_key(std::string_view name);
 
-/// "integer", "number", "true or false", "text", "two numbers".
+/// The choice of a key that takes the fewest edits to reach.
+std::string_view nearest_choice(const ConfigKey& key, std::string_view value);
+
+/// "integer", "number", "true or false", "text", "two numbers", "list".
 std::string_view type_name(const ConfigField& field);
 
 /// Insertions, deletions and replacements of one character that turn `a` into

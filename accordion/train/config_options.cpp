@@ -13,6 +13,16 @@ c10::ScalarType scalar_type(const std::string& name) {
   return name == "bf16" ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
 }
 
+LrDecay lr_decay(const std::string& name) {
+  if (name == "cosine") {
+    return LrDecay::Cosine;
+  }
+  if (name == "linear") {
+    return LrDecay::Linear;
+  }
+  return name == "wsd" ? LrDecay::Wsd : LrDecay::Constant;
+}
+
 int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -36,12 +46,15 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
 }
 
 LrSchedule lr_schedule(const TrainConfig& config) {
-  return {.decay = config.schedule.name == "cosine" ? LrDecay::Cosine
-                                                    : LrDecay::Constant,
+  return {.decay = lr_decay(config.schedule.name),
           .peak = config.optimizer.lr,
           .warmup_steps = config.schedule.warmup_steps,
           .total_steps = config.train.steps,
-          .min_ratio = config.schedule.min_lr_ratio};
+          .min_ratio = config.schedule.min_lr_ratio,
+          .decay_steps = config.schedule.decay_steps,
+          .shape = config.schedule.decay_shape == "linear"
+                       ? WsdShape::Linear
+                       : WsdShape::OneMinusSqrt};
 }
 
 int compute_threads(const TrainConfig& config, const Rendezvous& rendezvous) {

@@ -38,6 +38,13 @@ struct Print {
   std::string operator()(const std::array<double, 2>* pair) const {
     return fmt::format("[{}, {}]", (*pair)[0], (*pair)[1]);
   }
+  /// One text stands alone, as most people write it.
+  std::string operator()(const std::vector<std::string>* list) const {
+    if (list->size() == 1) {
+      return (*this)(&list->front());
+    }
+    return nlohmann::json(*list).dump();
+  }
 };
 
 std::string default_of(const ConfigKey& key) {
@@ -48,12 +55,15 @@ std::string default_of(const ConfigKey& key) {
 
 std::string type_of(const ConfigKey& key) {
   if (!key.choices.empty()) {
-    return fmt::format("{}", fmt::join(key.choices, " | "));
-  }
-  if (key.is_path) {
-    return "path";
+    return fmt::format("{}{}", fmt::join(key.choices, " | "),
+                       key.is_path ? " | path" : "");
   }
   TrainConfig defaults;
+  if (key.is_path) {
+    return std::holds_alternative<std::string*>(key.field(defaults))
+               ? "path"
+               : "path or list of paths";
+  }
   const std::string type(type_name(key.field(defaults)));
   const std::string range = key.range.describe();
   return range.empty() ? type : type + " " + range;

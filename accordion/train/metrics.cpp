@@ -33,6 +33,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& file)
 
 void MetricsWriter::write(const StepMetrics& metrics) {
   write_line(Json{{"step", metrics.step},
+                  {"epoch", metrics.epoch},
                   {"loss", metrics.loss},
                   {"grad_norm", metrics.grad_norm},
                   {"lr", metrics.lr},

@@ -14,6 +14,7 @@ namespace accordion {
 /// What is known of a step after it.
 struct StepMetrics {
   std::int64_t step = 0;   ///< counted from 0
+  double epoch = 0.0;      ///< times the data was read before the step
   double loss = 0.0;       ///< mean over the tokens of all ranks, in nats
   double grad_norm = 0.0;  ///< of the global gradient, before clipping
   double lr = 0.0;

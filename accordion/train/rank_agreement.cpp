@@ -1,12 +1,76 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/rank_agreement.h"
 
-#include <array>
+#include <chrono>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace accordion {
+namespace {
+
+constexpr auto kBeat = std::chrono::seconds(1);
+
+enum class JobState : std::uint8_t { Done, Working, Failed };
+
+/// A job on a thread of its own; its destructor asks it to stop and waits.
+class JobThread {
+ public:
+  explicit JobThread(const RankJob& job) {
+    std::packaged_task<void(std::stop_token)> task(
+        [&job](const std::stop_token& stop) {
+          if (job) {
+            job(stop);
+          }
+        });
+    result_ = task.get_future();
+    thread_ = std::jthread(std::move(task));
+  }
+
+  /// Waits a beat at most.
+  JobState wait() {
+    if (state_ == JobState::Working &&
+        result_.wait_for(kBeat) == std::future_status::ready) {
+      try {
+        result_.get();
+        state_ = JobState::Done;
+      } catch (const std::exception& error) {
+        error_ = error.what();
+        state_ = JobState::Failed;
+      }
+    }
+    return state_;
+  }
+
+  /// What went wrong, once wait() said so.
+  [[nodiscard]] const std::string& error() const { return error_; }
+
+ private:
+  std::future<void> result_;
+  JobState state_ = JobState::Working;
+  std::string error_;
+  std::jthread thread_;  // last: joined before the rest goes
+};
+
+/// A text of rank `root`, on every rank.
+std::string text_from(Communicator& world, int root, std::string text,
+                      std::string_view label) {
+  auto length = static_cast<std::int64_t>(text.size());
+  world.broadcast(&length, sizeof(length), root, label);
+  text.resize(static_cast<std::size_t>(length));
+  if (!text.empty()) {
+    world.broadcast(text.data(), length, root, label);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::vector<double> sum_over_ranks(Communicator& world,
                                    std::span<const double> values,
@@ -29,26 +93,61 @@ std::vector<double> gather_over_ranks(Communicator& world, double value,
   return sum_over_ranks(world, values, label);
 }
 
+void run_while_others_wait(Communicator& world, const RankJob& job,
+                           std::string_view label) {
+  JobThread thread(job);
+  for (bool working = true; working;) {
+    const auto states =
+        gather_over_ranks(world, static_cast<double>(thread.wait()), label);
+    working = false;
+    for (int rank = 0; rank < world.world_size(); ++rank) {
+      const auto state = static_cast<JobState>(
+          static_cast<int>(states[static_cast<std::size_t>(rank)]));
+      if (state == JobState::Failed) {
+        throw std::runtime_error(text_from(world, rank, thread.error(), label));
+      }
+      working = working || state == JobState::Working;
+    }
+  }
+}
+
+void require_equal(Communicator& world, std::uint64_t value,
+                   std::string_view what) {
+  // A double holds 53 bits.
+  const auto low =
+      gather_over_ranks(world, static_cast<double>(value & 0xffffffffU), what);
+  const auto high =
+      gather_over_ranks(world, static_cast<double>(value >> 32), what);
+  std::vector<std::size_t> others;
+  for (std::size_t rank = 1; rank < low.size(); ++rank) {
+    if (low[rank] != low[0] || high[rank] != high[0]) {
+      others.push_back(rank);
+    }
+  }
+  if (!others.empty()) {
+    throw std::runtime_error(fmt::format(
+        "[train] The {} are not the same on all ranks: rank(s) {} differ from "
+        "rank 0. Give every host the same files.",
+        what, fmt::join(others, ", ")));
+  }
+}
+
 std::string text_from_rank_0(Communicator& world,
                              const std::function<std::string()>& make,
                              std::string_view label) {
   std::string text;
-  std::array<std::int64_t, 2> header{};  // length, and whether it is an error
+  std::int64_t failed = 0;
   if (world.rank() == 0) {
     try {
       text = make();
     } catch (const std::exception& error) {
       text = error.what();
-      header[1] = 1;
+      failed = 1;
     }
-    header[0] = static_cast<std::int64_t>(text.size());
   }
-  world.broadcast(header.data(), sizeof(header), 0, label);
-  text.resize(static_cast<std::size_t>(header[0]));
-  if (!text.empty()) {
-    world.broadcast(text.data(), header[0], 0, label);
-  }
-  if (header[1] != 0) {
+  world.broadcast(&failed, sizeof(failed), 0, label);
+  text = text_from(world, 0, std::move(text), label);
+  if (failed != 0) {
     throw std::runtime_error(text);
   }
   return text;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,9 @@ namespace accordion {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Steps while no key said how many: no value that a key can have.
+constexpr std::int64_t kNotGiven = -1;
 
 /// Where a value was read: "demo.toml:12" or "command line", and the folder
 /// from which its relative paths start.
@@ -64,17 +68,22 @@ class Assign {
     if (!node_.is_string()) {
       wrong_type("text");
     }
-    std::string value = node_.ref<std::string>();
-    const auto& choices = key_.choices;
-    if (!choices.empty() &&
-        std::ranges::find(choices, value) == choices.end()) {
-      fail(origin_, fmt::format("'{}' is \"{}\"; valid values: {}.", key_.name,
-                                value, quoted_list(choices)));
+    *field = checked(node_.ref<std::string>());
+  }
+
+  void operator()(std::vector<std::string>* field) const {
+    field->clear();
+    if (node_.is_string()) {
+      field->push_back(checked(node_.ref<std::string>()));
+      return;
     }
-    if (key_.is_path && !value.empty()) {
-      value = (origin_.folder / value).lexically_normal().string();
+    const toml::array* const array = node_.as_array();
+    if (array == nullptr || !array->is_homogeneous<std::string>()) {
+      wrong_type("text, or a list of texts in brackets");
     }
-    *field = std::move(value);
+    for (const toml::node& element : *array) {
+      field->push_back(checked(element.ref<std::string>()));
+    }
   }
 
   void operator()(std::int64_t* field) const {
@@ -119,6 +128,24 @@ class Assign {
   }
 
  private:
+  /// A text as the field holds it: one of the choices, a whole path, or any.
+  [[nodiscard]] std::string checked(const std::string& value) const {
+    const auto& choices = key_.choices;
+    if (std::ranges::find(choices, value) != choices.end()) {
+      return value;
+    }
+    if (!choices.empty() && !key_.is_path) {
+      fail(origin_, fmt::format("'{}' is \"{}\"; valid values: {}. Did you "
+                                "mean \"{}\"?",
+                                key_.name, value, quoted_list(choices),
+                                nearest_choice(key_, value)));
+    }
+    if (key_.is_path && !value.empty()) {
+      return (origin_.folder / value).lexically_normal().string();
+    }
+    return value;
+  }
+
   [[noreturn]] void wrong_type(std::string_view wanted) const {
     std::ostringstream value;
     node_.visit([&](const auto& concrete) { value << concrete; });
@@ -153,6 +180,14 @@ void assign_table(TrainConfig& config, const toml::table& table,
   }
 }
 
+/// Whether a value typed in a shell is text without quotes.
+bool is_bare_text(std::string_view value, const ConfigField& field) {
+  const bool quoted = value.starts_with('"') || value.starts_with('\'');
+  const bool is_list = std::holds_alternative<std::vector<std::string>*>(field);
+  return (std::holds_alternative<std::string*>(field) && !quoted) ||
+         (is_list && !quoted && !value.starts_with('['));
+}
+
 /// A value as typed in a shell: text needs no quotes.
 void assign_override(TrainConfig& config, const std::string& override_text) {
   const Origin origin = {"command line", fs::current_path()};
@@ -165,8 +200,7 @@ void assign_override(TrainConfig& config, const std::string& override_text) {
   const std::string name = override_text.substr(0, equals);
   const std::string value = override_text.substr(equals + 1);
   const ConfigKey& key = known_key(name, origin);
-  const bool is_text = std::holds_alternative<std::string*>(key.field(config));
-  if (is_text && !value.starts_with('"') && !value.starts_with('\'')) {
+  if (is_bare_text(value, key.field(config))) {
     assign(config, name, toml::value<std::string>(value), origin);
     return;
   }
@@ -178,38 +212,6 @@ void assign_override(TrainConfig& config, const std::string& override_text) {
                              type_name(key.field(config)), value));
   }
   assign(config, name, *table.get("value"), origin);
-}
-
-/// Checks what no single key can tell.
-void validate(const TrainConfig& config, const fs::path& file) {
-  const Origin origin = {file.string(), {}};
-  if (config.data.path.empty()) {
-    fail(origin, "'data.path' is not set. Name the text to train on.");
-  }
-  if (config.model.config.empty()) {
-    fail(origin, "'model.config' is not set. Name a Hugging Face config.json.");
-  }
-  if (config.train.steps == 0 && config.train.seconds == 0) {
-    fail(origin,
-         "'train.steps' and 'train.seconds' are both 0, so that training "
-         "would not end. Set one of them.");
-  }
-  if (config.train.steps > 0 &&
-      config.schedule.warmup_steps > config.train.steps) {
-    fail(origin, fmt::format("'schedule.warmup_steps' is {}, more than "
-                             "'train.steps' ({}).",
-                             config.schedule.warmup_steps, config.train.steps));
-  }
-  if (config.eval.every > 0 && config.data.order == "strided") {
-    fail(origin,
-         "'data.order' is \"strided\", which holds nothing out, but "
-         "'eval.every' is set. Use \"shuffled\", or eval.every = 0.");
-  }
-  if (config.eval.every > 0 && config.data.validation_fraction == 0) {
-    fail(origin,
-         "'eval.every' is set, but 'data.validation_fraction' is 0, so that "
-         "nothing is held out. Set both or neither.");
-  }
 }
 
 }  // namespace
@@ -230,6 +232,8 @@ TrainConfig load_config(const fs::path& file,
 TrainConfig parse_config(std::string_view text, const fs::path& name,
                          std::span<const std::string> overrides) {
   TrainConfig config;
+  const std::int64_t default_steps =
+      std::exchange(config.train.steps, kNotGiven);
   try {
     assign_table(config, toml::parse(text), "", name);
   } catch (const toml::parse_error& error) {
@@ -240,7 +244,10 @@ TrainConfig parse_config(std::string_view text, const fs::path& name,
   for (const std::string& override_text : overrides) {
     assign_override(config, override_text);
   }
-  validate(config, name);
+  if (config.train.steps == kNotGiven) {
+    config.train.steps = config.train.epochs > 0 ? 0 : default_steps;
+  }
+  validate_config(config, name.string());
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accordion {
 
@@ -26,14 +27,21 @@ struct TrainConfig {
     std::string init;  ///< empty: fresh weights
   } model;
   struct Data {
-    std::string path;
+    std::vector<std::string> path;  ///< files, folders and globs
     std::string tokenizer = "bytes";
+    std::string token_dtype = "auto";
+    std::string packing = "stream";
+    std::string document_separator;  ///< empty: a file is a document
+    std::int64_t bos_token = -1;     ///< of token files; -1: none
+    std::int64_t eos_token = -1;
     std::int64_t seq_len = 256;
     std::string order = "shuffled";
     double validation_fraction = 0.05;
+    std::string cache_dir;  ///< empty: token-cache beside the run folder
   } data;
   struct Train {
-    std::int64_t steps = 1000;  ///< 0: as many as `seconds` allows
+    std::int64_t steps = 1000;  ///< 0: as many as epochs or seconds say
+    std::int64_t epochs = 0;    ///< 0: steps say how long; else steps is 0
     double seconds = 0.0;       ///< 0: no limit
     std::int64_t batch_size = 8;
     std::int64_t grad_accumulation = 1;
@@ -51,6 +59,8 @@ struct TrainConfig {
     std::string name = "constant";
     std::int64_t warmup_steps = 0;
     double min_lr_ratio = 0.1;
+    std::int64_t decay_steps = 0;  ///< of wsd; 0: the last fifth of the run
+    std::string decay_shape = "linear";
   } schedule;
   struct Fsdp {
     std::string strategy = "full_shard";
@@ -84,8 +94,13 @@ struct TrainConfig {
 TrainConfig load_config(const std::filesystem::path& file,
                         std::span<const std::string> overrides = {});
 
-/// The same from text; `name` stands for the file in errors and its parent
-/// folder is where relative paths start.
+/// Checks what no single key can tell; `place` stands for the file in errors.
+///
+/// Throws std::invalid_argument for keys that contradict each other
+void validate_config(const TrainConfig& config, const std::string& place);
+
+/// The same as load_config from text; `name` stands for the file in errors and
+/// its parent folder is where relative paths start.
 TrainConfig parse_config(std::string_view text,
                          const std::filesystem::path& name,
                          std::span<const std::string> overrides = {});

@@ -17,26 +17,36 @@ namespace accordion {
 
 namespace fs = std::filesystem;
 
+void check_run(const TrainConfig& config) {
+  const auto tokenizer = open_tokenizer(config.data.tokenizer);
+  check_data(config, *tokenizer, open_model_config(config).vocab_size);
+}
+
 TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous) {
   at::set_num_threads(compute_threads(config, rendezvous));
-  RunData data = open_data(config, rendezvous.rank, rendezvous.world_size);
   const LlamaConfig model = open_model_config(config);
+  const auto tokenizer = open_tokenizer(config.data.tokenizer);
+  check_data(config, *tokenizer, model.vocab_size);
   const DeviceMesh mesh =
       DeviceMesh::connect(rendezvous, {.backend = config.fsdp.backend});
+  RunData data = open_data_together(config, *tokenizer, model.vocab_size,
+                                    rendezvous, mesh.world());
+  const TrainConfig resolved = with_steps(config, data.sampler);
   const fs::path folder = text_from_rank_0(
       mesh.world(),
       [&] {
         const fs::path path = create_run_folder(
             config.run.dir, fs::path(config.model.config).stem().string(),
             std::time(nullptr));
-        write_file(config_file(path), to_toml(config));
+        write_file(config_file(path), to_toml(resolved));
         return path.string();
       },
       "run folder");
   TrainResult result;
   result.run_folder = folder;
   result.summary =
-      TrainingRun(config, mesh, model, std::move(data), folder).execute();
+      TrainingRun(resolved, mesh, model, *tokenizer, std::move(data), folder)
+          .execute();
   return result;
 }
 

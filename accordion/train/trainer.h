@@ -15,17 +15,25 @@ struct TrainResult {
   RunSummary summary;  ///< the same on every rank
 };
 
+/// Throws what train() would throw of model, tokenizer and data before ranks
+/// meet. Cheap.
+///
+/// Throws  std::invalid_argument
+void check_run(const TrainConfig& config);
+
 /// Trains a model as the configuration says, as one of the ranks of
 /// `rendezvous`, and writes the run folder. Rank 0 reports to standard output:
 /// a live line on a terminal, whole lines elsewhere.
 ///
-/// The loss of a microbatch is its sum over tokens divided by the target tokens
-/// of the whole step over the number of ranks; as reductions average over
-/// ranks, gradients come out as those of the mean over all tokens.
+/// The loss of a microbatch is its sum over targets that count, divided by the
+/// number of these in the whole step, of all ranks and microbatches, over the
+/// number of ranks; as reductions average over ranks, gradients come out as
+/// those of the mean over all targets, however they lie.
 ///
 /// Requires  the same configuration on every rank
-/// Comm      the collectives of fully_shard, and one small all-reduce a step,
-///           outside of the time that is measured
+/// Comm      that of open_data_together and fully_shard, and one small
+///           all-reduce a step, outside of the time that is measured; with
+///           packed documents another one, that counts targets
 /// Throws    std::invalid_argument for what the configuration got wrong,
 ///           std::runtime_error for the run folder or a loss that is not
 ///           finite, CommError

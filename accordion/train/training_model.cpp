@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/training_model.h"
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <utility>
@@ -10,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/weight_source.h"
-#include "accordion/data/byte_tokenizer.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/models/generate.h"
@@ -55,12 +55,6 @@ at::Tensor as_tensor(std::vector<std::int64_t> tokens, std::int64_t seq_len) {
 
 LlamaConfig open_model_config(const TrainConfig& config) {
   const LlamaConfig model = LlamaConfig::from_file(config.model.config);
-  if (model.vocab_size < ByteTokenizer::kVocabSize) {
-    throw ConfigError(fmt::format(
-        "[train] '{}' has vocab_size {}, but data.tokenizer \"bytes\" needs at "
-        "least {}.",
-        config.model.config, model.vocab_size, ByteTokenizer::kVocabSize));
-  }
   if (model.max_position_embeddings < config.data.seq_len) {
     throw ConfigError(fmt::format(
         "[train] data.seq_len is {}, but '{}' has max_position_embeddings {}. "
@@ -88,16 +82,29 @@ LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
                 as_tensor(std::move(batch.targets), seq_len_), divisor);
 }
 
-std::string TrainingModel::sample(const TrainConfig& config) {
+std::string TrainingModel::sample(const TrainConfig& config,
+                                  const Tokenizer& tokenizer) {
   const at::NoGradGuard no_grad;
-  const auto tokens = generate(
-      [this](const at::Tensor& context) { return model_(context).logits; },
-      ByteTokenizer::encode(config.sample.prompt),
+  std::vector<std::int64_t> prompt = tokenizer.encode(config.sample.prompt);
+  if (const auto bos = tokenizer.bos()) {
+    prompt.insert(prompt.begin(), *bos);
+  }
+  const auto prompt_end = static_cast<std::ptrdiff_t>(prompt.size());
+  auto tokens = generate(
+      [&](const at::Tensor& context) {
+        // A model may have more ids than the tokenizer.
+        return model_(context).logits.narrow(-1, 0, tokenizer.vocab_size());
+      },
+      std::move(prompt),
       {.num_tokens = config.sample.length,
        .temperature = config.sample.temperature,
        .seed = static_cast<std::uint64_t>(config.run.seed),
        .max_context = seq_len_});
-  return ByteTokenizer::decode(tokens);
+  if (const auto eos = tokenizer.eos()) {
+    tokens.erase(std::find(tokens.begin() + prompt_end, tokens.end(), *eos),
+                 tokens.end());
+  }
+  return tokenizer.decode(tokens);
 }
 
 }  // namespace accordion

@@ -6,6 +6,7 @@
 
 #include "accordion/comm/device_mesh.h"
 #include "accordion/data/batch_sampler.h"
+#include "accordion/data/tokenizer.h"
 #include "accordion/models/llama.h"
 #include "accordion/models/llama_config.h"
 #include "accordion/module/unit.h"
@@ -15,8 +16,8 @@ namespace accordion {
 
 /// The configuration of a run's model.
 ///
-/// Throws ConfigError for a model that cannot be, or whose vocabulary or
-///        positions do not hold what the run feeds it
+/// Throws ConfigError for a model that cannot be, or whose positions do not
+///        hold what the run feeds it
 LlamaConfig open_model_config(const TrainConfig& config);
 
 /// The model of a run, sharded and filled.
@@ -30,8 +31,9 @@ class TrainingModel {
   /// Cross-entropy of a batch: its sum over target tokens, over `divisor`.
   LlamaOutput loss(Batch batch, double divisor);
 
-  /// sample.prompt and its continuation, the same text on every rank.
-  std::string sample(const TrainConfig& config);
+  /// sample.prompt and its continuation, up to where the model ends the
+  /// document; the same text on every rank.
+  std::string sample(const TrainConfig& config, const Tokenizer& tokenizer);
 
   torch::nn::Module& module() { return *model_; }
 

@@ -56,9 +56,10 @@ static_assert(kNoTarget == ops::kIgnoredTarget);
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
-                         const LlamaConfig& model, RunData data,
-                         const std::filesystem::path& folder)
+                         const LlamaConfig& model, const Tokenizer& tokenizer,
+                         RunData data, const std::filesystem::path& folder)
     : config_(config),
+      tokenizer_(tokenizer),
       world_(mesh.world()),
       data_(std::move(data)),
       folder_(folder),
@@ -74,6 +75,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
   report_.note(fmt::format("{:.2f}M parameters over {} ranks; run folder {}",
                            static_cast<double>(model.numel()) / 1e6,
                            world_.world_size(), folder.string()));
+  report_.note(describe(data_, config_));
 }
 
 RunSummary TrainingRun::execute() {
@@ -120,15 +122,38 @@ LocalStep TrainingRun::step(std::int64_t step) {
 
 void TrainingRun::backward_of_microbatches(std::int64_t step,
                                            LocalStep& result) {
-  const auto divisor = static_cast<double>(tokens_per_rank(config_));
-  for (std::int64_t i = 0; i < config_.train.grad_accumulation; ++i) {
-    const at::Tensor loss =
-        model_.loss(data_.sampler.batch(step, i), divisor).loss;
+  std::vector<Batch> batches = batches_of(step);
+  const double divisor = targets_per_rank(batches);
+  for (Batch& batch : batches) {
+    const at::Tensor loss = model_.loss(std::move(batch), divisor).loss;
     sample_memory(step);
     loss.backward();
     sample_memory(step);
     result.loss += loss.item<double>();
   }
+}
+
+std::vector<Batch> TrainingRun::batches_of(std::int64_t step) const {
+  std::vector<Batch> batches;
+  for (std::int64_t i = 0; i < config_.train.grad_accumulation; ++i) {
+    batches.push_back(data_.sampler.batch(step, i));
+  }
+  return batches;
+}
+
+/// Targets that count in a step, over the number of ranks: what makes the mean
+/// over ranks, which reductions take, the mean over targets.
+double TrainingRun::targets_per_rank(const std::vector<Batch>& batches) {
+  if (!data_.corpus.training().masks_targets()) {
+    return static_cast<double>(tokens_per_rank(config_));
+  }
+  double targets = 0.0;
+  for (const Batch& batch : batches) {
+    targets += static_cast<double>(batch.num_targets());
+  }
+  targets = sum_over_ranks(world_, {{targets}}, "targets of the step")[0];
+  // A step of documents of one token has none: its loss and gradient are 0.
+  return std::max(targets, 1.0) / world_.world_size();
 }
 
 void TrainingRun::sample_memory(std::int64_t step) {
@@ -159,7 +184,12 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
   }
   const auto tokens =
       static_cast<double>(tokens_per_rank(config_) * world_.world_size());
+  const EpochPosition at = data_.sampler.epoch_of(step);
+  const double in_epoch =
+      static_cast<double>(at.sample) /
+      static_cast<double>(data_.sampler.samples_per_epoch());
   return {.step = step,
+          .epoch = static_cast<double>(at.epoch) + in_epoch,
           .loss = last_loss_,
           .grad_norm = local.grad_norm,
           .lr = local.lr,
@@ -197,12 +227,16 @@ void TrainingRun::validate(std::int64_t step) {
     const auto result = model_.loss(batch, 1.0);
     loss += result.loss.item<double>();
     correct += static_cast<double>(result.correct.item<std::int64_t>());
-    tokens += static_cast<double>(std::ranges::count_if(
-        batch.targets,
-        [](std::int64_t target) { return target != kNoTarget; }));
+    tokens += static_cast<double>(batch.num_targets());
   }
   const auto sums =
       sum_over_ranks(world_, std::vector{loss, correct, tokens}, "validation");
+  if (sums[2] == 0) {
+    throw std::runtime_error(
+        "[train] The held-out documents have no target: each is one token. "
+        "Check data.document_separator and data.eos_token, or raise "
+        "data.validation_fraction.");
+  }
   last_validation_ = ValidationMetrics{
       .step = step, .loss = sums[0] / sums[2], .accuracy = sums[1] / sums[2]};
   report_.validation(*last_validation_);
@@ -238,7 +272,7 @@ void TrainingRun::print_sample() {
   if (config_.sample.prompt.empty() || stopped_) {
     return;
   }
-  const std::string text = model_.sample(config_);
+  const std::string text = model_.sample(config_, tokenizer_);
   report_.note(fmt::format("\n{}\n", text));
 }
 

@@ -22,7 +22,7 @@ namespace accordion {
 
 /// What one rank knows of a step before the ranks compare notes.
 struct LocalStep {
-  double loss = 0.0;  ///< mean over this rank's tokens
+  double loss = 0.0;  ///< this rank's part of the mean, times the ranks
   double grad_norm = 0.0;
   double lr = 0.0;
   double ms = 0.0;
@@ -32,14 +32,16 @@ struct LocalStep {
 class TrainingRun {
  public:
   TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
-              const LlamaConfig& model, RunData data,
-              const std::filesystem::path& folder);
+              const LlamaConfig& model, const Tokenizer& tokenizer,
+              RunData data, const std::filesystem::path& folder);
 
   RunSummary execute();
 
  private:
   LocalStep step(std::int64_t step);
   void backward_of_microbatches(std::int64_t step, LocalStep& result);
+  [[nodiscard]] std::vector<Batch> batches_of(std::int64_t step) const;
+  double targets_per_rank(const std::vector<Batch>& batches);
   void sample_memory(std::int64_t step);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
@@ -49,6 +51,7 @@ class TrainingRun {
   void print_sample();
 
   const TrainConfig& config_;
+  const Tokenizer& tokenizer_;
   Communicator& world_;
   RunData data_;
   std::filesystem::path folder_;

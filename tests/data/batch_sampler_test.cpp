@@ -10,31 +10,34 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fixtures.h"
+#include "tests/data/memory_tokens.h"
 
 namespace accordion {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 
-/// Byte j is a formula in j; 251 is prime, so windows are told apart.
-std::vector<std::uint8_t> numbered_text(std::size_t bytes) {
-  std::vector<std::uint8_t> text(bytes);
-  for (std::size_t j = 0; j < bytes; ++j) {
-    text[j] = static_cast<std::uint8_t>(j % 251);
+/// Token j is a formula in j; 251 is prime, so windows are told apart.
+class NumberedText : public testing::MemoryTokens {
+ public:
+  explicit NumberedText(std::int64_t size)
+      : MemoryTokens(testing::numbered_tokens(size, 251)) {}
+  [[nodiscard]] StreamWindows windows(std::int64_t seq_len) const {
+    return {range(), seq_len};
   }
-  return text;
-}
+};
 
 TEST(BatchSampler, StridedStartsWhereTheSchemeSays) {
-  const auto text = numbered_text(1000);
   const std::int64_t seq = 16, batch = 3;
   const int world = 2, rank = 1;
-  const BatchSampler sampler(text, {.order = SampleOrder::Strided,
-                                    .seq_len = seq,
-                                    .batch_size = batch,
-                                    .rank = rank,
-                                    .world_size = world});
+  const NumberedText text(1000);
+  const StreamWindows windows = text.windows(seq);
+  const BatchSampler sampler(windows, {.order = SampleOrder::Strided,
+                                       .batch_size = batch,
+                                       .rank = rank,
+                                       .world_size = world});
   for (std::int64_t step = 0; step < 40; ++step) {
     const Batch got = sampler.batch(step, 0);
     for (std::int64_t i = 0; i < batch; ++i) {
@@ -52,10 +55,11 @@ TEST(BatchSampler, StridedStartsWhereTheSchemeSays) {
 class GlobalBatch : public ::testing::TestWithParam<SampleOrder> {};
 
 TEST_P(GlobalBatch, IsTheSameForAnyWorldSizeAndAccumulation) {
-  const auto text = numbered_text(5000);
+  const NumberedText text(5000);
+  const StreamWindows windows = text.windows(8);
   BatchSamplerOptions whole = {
-      .order = GetParam(), .seq_len = 8, .batch_size = 36, .seed = 9};
-  const BatchSampler single(text, whole);
+      .order = GetParam(), .batch_size = 36, .seed = 9};
+  const BatchSampler single(windows, whole);
   for (const int world : {1, 2, 3, 4}) {
     for (const std::int64_t accumulation : {1, 3}) {
       const std::int64_t rows = 36 / world / accumulation;
@@ -68,7 +72,7 @@ TEST_P(GlobalBatch, IsTheSameForAnyWorldSizeAndAccumulation) {
             part.grad_accumulation = accumulation;
             part.rank = rank;
             part.world_size = world;
-            const Batch batch = BatchSampler(text, part).batch(step, micro);
+            const Batch batch = BatchSampler(windows, part).batch(step, micro);
             joined.insert(joined.end(), batch.inputs.begin(),
                           batch.inputs.end());
           }
@@ -85,29 +89,31 @@ INSTANTIATE_TEST_SUITE_P(BatchSampler, GlobalBatch,
                                            SampleOrder::Shuffled));
 
 TEST(BatchSampler, AnEpochReadsEachWindowOnce) {
-  const auto text = numbered_text(1030);
-  const BatchSampler sampler(text, {.seq_len = 10, .seed = 4});
-  const std::int64_t windows = sampler.samples_per_epoch();
-  ASSERT_EQ(windows, 102);
+  const NumberedText text(1030);
+  const StreamWindows windows = text.windows(10);
+  const BatchSampler sampler(windows, {.seed = 4});
+  const std::int64_t samples = sampler.samples_per_epoch();
+  ASSERT_EQ(samples, 102);
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
     std::set<std::int64_t> starts;
-    for (std::int64_t g = 0; g < windows; ++g) {
-      const std::int64_t start = sampler.start_of(epoch * windows + g);
+    for (std::int64_t g = 0; g < samples; ++g) {
+      const std::int64_t start = sampler.position_of(epoch * samples + g);
       ASSERT_GE(start, 0);
       ASSERT_LE(start + 11, 1030);
       starts.insert(start);
     }
-    EXPECT_EQ(static_cast<std::int64_t>(starts.size()), windows);
+    EXPECT_EQ(static_cast<std::int64_t>(starts.size()), samples);
   }
 }
 
 TEST(BatchSampler, EpochsDifferInOrderAndPhase) {
-  const auto text = numbered_text(4001);
-  const BatchSampler sampler(text, {.seq_len = 40, .seed = 4});
+  const NumberedText text(4001);
+  const StreamWindows windows = text.windows(40);
+  const BatchSampler sampler(windows, {.seed = 4});
   std::set<std::int64_t> phases;
   std::set<std::int64_t> first_windows;
   for (std::int64_t epoch = 0; epoch < 8; ++epoch) {
-    const auto start = sampler.start_of(epoch * sampler.samples_per_epoch());
+    const auto start = sampler.position_of(epoch * sampler.samples_per_epoch());
     phases.insert(start % 40);
     first_windows.insert(start / 40);
   }
@@ -116,37 +122,93 @@ TEST(BatchSampler, EpochsDifferInOrderAndPhase) {
 }
 
 TEST(BatchSampler, ShuffledDependsOnTheSeed) {
-  const auto text = numbered_text(4001);
-  const BatchSampler one(text, {.seq_len = 40, .seed = 1});
-  const BatchSampler again(text, {.seq_len = 40, .seed = 1});
-  const BatchSampler two(text, {.seq_len = 40, .seed = 2});
+  const NumberedText text(4001);
+  const StreamWindows windows = text.windows(40);
+  const BatchSampler one(windows, {.seed = 1});
+  const BatchSampler again(windows, {.seed = 1});
+  const BatchSampler two(windows, {.seed = 2});
   EXPECT_EQ(one.batch(3, 0).inputs, again.batch(3, 0).inputs);
   EXPECT_NE(one.batch(3, 0).inputs, two.batch(3, 0).inputs);
 }
 
 TEST(BatchSampler, ShortestTextHoldsOneWindow) {
-  const auto text = numbered_text(10);
-  const BatchSampler sampler(text, {.seq_len = 8});
+  const NumberedText text(10);
+  const StreamWindows windows = text.windows(8);
+  const BatchSampler sampler(windows, {});
   for (std::int64_t step = 0; step < 20; ++step) {
-    EXPECT_LE(sampler.start_of(step), 1);
+    EXPECT_LE(sampler.position_of(step), 1);
     EXPECT_EQ(sampler.batch(step, 0).inputs.size(), 8U);
   }
 }
 
-TEST(BatchSampler, TextShorterThanAWindowIsAnError) {
-  const auto text = numbered_text(9);
-  const std::string message =
-      message_of([&] { BatchSampler(text, {.seq_len = 8}); });
-  EXPECT_THAT(message, HasSubstr("too short: 9 bytes"));
-  EXPECT_THAT(message, HasSubstr("at least 10"));
+// What runs of earlier versions read must stay what a resumed run reads.
+TEST(BatchSampler, OrdersAreWhatTheyAlwaysWere) {
+  const NumberedText text(1030);
+  const StreamWindows windows = text.windows(10);
+  const auto positions = [&](SampleOrder order, std::int64_t first) {
+    const BatchSampler sampler(windows, {.order = order, .seed = 4});
+    std::vector<std::int64_t> positions;
+    for (std::int64_t g = first; g < first + 8; ++g) {
+      positions.push_back(sampler.position_of(g));
+    }
+    return positions;
+  };
+  EXPECT_THAT(positions(SampleOrder::Strided, 100),
+              ElementsAre(1000, 1010, 1, 11, 21, 31, 41, 51));
+  EXPECT_THAT(positions(SampleOrder::Shuffled, 0),
+              ElementsAre(263, 453, 633, 913, 93, 283, 793, 493));
+  EXPECT_THAT(positions(SampleOrder::Shuffled, 100),
+              ElementsAre(953, 653, 864, 934, 474, 104, 614, 404));
+}
+
+TEST(BatchSampler, TellsEpochAndSampleOfAStep) {
+  const NumberedText text(101);
+  const StreamWindows windows = text.windows(10);  // 10 samples
+  const BatchSampler sampler(
+      windows, {.batch_size = 2, .grad_accumulation = 2, .world_size = 1});
+  EXPECT_EQ(sampler.samples_per_step(), 4);
+  EXPECT_EQ(sampler.epoch_of(0).epoch, 0);
+  EXPECT_EQ(sampler.epoch_of(2).sample, 8);
+  EXPECT_EQ(sampler.epoch_of(3).epoch, 1);
+  EXPECT_EQ(sampler.epoch_of(3).sample, 2);
+}
+
+TEST(BatchSampler, LastStepOfEpochsTakesWhatIsMissingFromTheNext) {
+  const NumberedText text(101);
+  const StreamWindows windows = text.windows(10);
+  const auto steps = [&](std::int64_t batch, std::int64_t epochs) {
+    return BatchSampler(windows, {.batch_size = batch}).steps_of_epochs(epochs);
+  };
+  EXPECT_EQ(steps(5, 1), 2);
+  EXPECT_EQ(steps(4, 1), 3);
+  EXPECT_EQ(steps(4, 2), 5);
+  EXPECT_EQ(steps(30, 1), 1);
+  // A step that begins in one epoch ends in the next: nothing is dropped.
+  const BatchSampler four(windows, {.batch_size = 4, .seed = 3});
+  const BatchSampler one(windows, {.batch_size = 1, .seed = 3});
+  std::vector<std::int64_t> singles;
+  for (std::int64_t g = 8; g < 12; ++g) {
+    const Batch batch = one.batch(g, 0);
+    singles.insert(singles.end(), batch.inputs.begin(), batch.inputs.end());
+  }
+  EXPECT_EQ(four.batch(2, 0).inputs, singles);
+}
+
+TEST(BatchSampler, CountsTargetsThatAreNotMasked) {
+  Batch batch = Batch::without_targets(2, 3);
+  EXPECT_EQ(batch.num_targets(), 0);
+  batch.row(1, 3).targets[2] = 7;
+  EXPECT_EQ(batch.num_targets(), 1);
+  EXPECT_EQ(batch.targets[5], 7);
 }
 
 TEST(BatchSampler, OptionsOutOfRangeAreErrors) {
-  const auto text = numbered_text(100);
-  EXPECT_THAT(message_of([&] { BatchSampler(text, {.batch_size = 0}); }),
+  const NumberedText text(100);
+  const StreamWindows windows = text.windows(10);
+  EXPECT_THAT(message_of([&] { BatchSampler(windows, {.batch_size = 0}); }),
               HasSubstr("batch_size is 0"));
   EXPECT_THAT(
-      message_of([&] { BatchSampler(text, {.rank = 2, .world_size = 2}); }),
+      message_of([&] { BatchSampler(windows, {.rank = 2, .world_size = 2}); }),
       HasSubstr("rank is 2; with world_size 2"));
 }
 

@@ -14,15 +14,15 @@ TEST(ByteTokenizer, EveryByteSurvivesTheRoundTrip) {
   for (int byte = 0; byte < 256; ++byte) {
     text.push_back(static_cast<char>(byte));
   }
-  const auto tokens = ByteTokenizer::encode(text);
+  const auto tokens = ByteTokenizer().encode(text);
   ASSERT_EQ(tokens.size(), 256U);
   EXPECT_EQ(tokens[200], 200);
-  EXPECT_EQ(ByteTokenizer::decode(tokens), text);
+  EXPECT_EQ(ByteTokenizer().decode(tokens), text);
 }
 
 TEST(ByteTokenizer, TokenBeyondTheVocabularyIsAnError) {
   const std::vector<std::int64_t> tokens = {65, 256};
-  EXPECT_THAT(testing::message_of([&] { ByteTokenizer::decode(tokens); }),
+  EXPECT_THAT(testing::message_of([&] { ByteTokenizer().decode(tokens); }),
               ::testing::HasSubstr("Token 256 is no byte"));
 }
 

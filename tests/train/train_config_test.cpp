@@ -14,6 +14,7 @@
 namespace accordion {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
@@ -61,7 +62,7 @@ TEST(TrainConfig, OverridesWinAndTextNeedsNoQuotes) {
 
 TEST(TrainConfig, RelativePathsStartAtTheFileOrTheWorkingFolder) {
   const TrainConfig config = parse("", {"model.config=other.json"});
-  EXPECT_EQ(config.data.path, "/etc/run/text.txt");
+  EXPECT_THAT(config.data.path, ElementsAre("/etc/run/text.txt"));
   EXPECT_EQ(config.model.config,
             std::filesystem::current_path() / "other.json");
 }
@@ -78,7 +79,7 @@ TEST(TrainConfig, PrintedFileReadsBackTheSame) {
   EXPECT_EQ(again.optimizer.lr, 0.00031);
   EXPECT_EQ(again.sample.prompt, "a \"quoted\"\tword");
   EXPECT_EQ(again.fsdp.reshard_after_forward, true);
-  EXPECT_EQ(again.data.path, "/etc/run/text.txt");
+  EXPECT_THAT(again.data.path, ElementsAre("/etc/run/text.txt"));
 }
 
 TEST(TrainConfig, PrintedFileAndHelpHoldEveryKey) {
@@ -170,8 +171,67 @@ TEST(TrainConfig, ValueOutOfRangeSaysTheRange) {
 TEST(TrainConfig, ChoiceThatDoesNotExistListsTheValidOnes) {
   EXPECT_THAT(error_of("fsdp.strategy = \"shard_grad_op\"\n"),
               HasSubstr("valid values: \"full_shard\", \"no_shard\""));
-  EXPECT_THAT(error_of("schedule.name = \"linear\"\n"),
-              HasSubstr("valid values: \"constant\", \"cosine\""));
+  const std::string message = error_of("schedule.name = \"cosin\"\n");
+  EXPECT_THAT(message, HasSubstr("valid values: \"constant\", \"cosine\", "
+                                 "\"linear\", \"wsd\""));
+  EXPECT_THAT(message, HasSubstr("Did you mean \"cosine\"?"));
+}
+
+TEST(TrainConfig, DataPathIsOneTextOrAList) {
+  const std::string model = "model.config = \"model.json\"\n";
+  const auto paths = [&](const std::string& value,
+                         const std::vector<std::string>& overrides = {}) {
+    return parse_config(model + "data.path = " + value, "/etc/run/demo.toml",
+                        overrides)
+        .data.path;
+  };
+  EXPECT_THAT(paths("[\"a.bin\", \"/b/*.bin\"]"),
+              ElementsAre("/etc/run/a.bin", "/b/*.bin"));
+  EXPECT_THAT(paths("\"a.txt\"", {"data.path=/b.txt"}), ElementsAre("/b.txt"));
+  EXPECT_THAT(paths("\"a.txt\"", {"data.path=['/b.txt', \"/c.txt\"]"}),
+              ElementsAre("/b.txt", "/c.txt"));
+  EXPECT_THAT(message_of([&] { paths("[1]"); }),
+              HasSubstr("'data.path' wants text, or a list of texts"));
+  EXPECT_THAT(message_of([&] { paths("[]"); }), HasSubstr("got []"));
+}
+
+TEST(TrainConfig, ListReadsBackTheSame) {
+  TrainConfig config = parse("");
+  config.data.path = {"/a \"b\".txt", "/c.txt"};
+  EXPECT_EQ(parse_config(to_toml(config), "/x.toml").data.path,
+            config.data.path);
+}
+
+TEST(TrainConfig, TokenizerIsAWordOrAPath) {
+  EXPECT_EQ(parse("").data.tokenizer, "bytes");
+  EXPECT_EQ(parse("data.tokenizer = \"bytes\"\n").data.tokenizer, "bytes");
+  EXPECT_EQ(parse("data.tokenizer = \"a.model\"\n").data.tokenizer,
+            "/etc/run/a.model");
+}
+
+TEST(TrainConfig, EpochsStandInForSteps) {
+  const TrainConfig config = parse("train.epochs = 2\n");
+  EXPECT_EQ(config.train.steps, 0);
+  EXPECT_EQ(config.train.epochs, 2);
+  EXPECT_EQ(parse("").train.steps, TrainConfig().train.steps);
+  EXPECT_EQ(parse_config(to_toml(config), "/x.toml").train.steps, 0);
+  EXPECT_THAT(error_of("train.epochs = 2\ntrain.steps = 5\n"),
+              HasSubstr("only one can say how long the run is"));
+}
+
+TEST(TrainConfig, DecayOfWsdMustFitTheRun) {
+  EXPECT_THAT(error_of("schedule.decay_steps = 3\n"),
+              HasSubstr("belong to schedule.name = \"wsd\""));
+  EXPECT_THAT(error_of("schedule.decay_shape = \"1-sqrt\"\n"),
+              HasSubstr("belong to schedule.name = \"wsd\""));
+  const std::string wsd = "schedule.name = \"wsd\"\nschedule.decay_steps = 6\n";
+  EXPECT_THAT(error_of(wsd + "train.steps = 10\nschedule.warmup_steps = 5\n"),
+              HasSubstr("(5) and 'schedule.decay_steps' (6) are more than"));
+  EXPECT_THAT(error_of(wsd + "train.steps = 0\ntrain.seconds = 5\n"),
+              HasSubstr("counts from the last step"));
+  EXPECT_EQ(parse(wsd + "train.steps = 11\nschedule.warmup_steps = 5\n")
+                .schedule.decay_steps,
+            6);
 }
 
 TEST(TrainConfig, KeysThatContradictEachOtherAreErrors) {
@@ -200,7 +260,7 @@ TEST(TrainConfig, FileThatIsMissingIsAnError) {
   EXPECT_THAT(message_of([] { load_config("/nowhere/a.toml"); }),
               HasSubstr("Cannot read '/nowhere/a.toml'"));
   const TemporaryFolder folder;
-  EXPECT_EQ(load_config(folder.write("a.toml", kMinimal)).data.path,
+  EXPECT_EQ(load_config(folder.write("a.toml", kMinimal)).data.path.at(0),
             folder.path() / "text.txt");
 }
 
@@ -209,7 +269,7 @@ TEST(TrainConfig, FileMayBeEmptyWhereTheKeysAreOverrides) {
   const auto file = folder.write("empty.toml", "");
   EXPECT_EQ(load_config(file, std::vector<std::string>{"data.path=/a.txt",
                                                        "model.config=/m.json"})
-                .data.path,
+                .data.path.at(0),
             "/a.txt");
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/data/fixtures.h"
+#include "tests/data/sentence_piece_model.h"
 #include "tests/train/train_ranks.h"
 
 namespace accordion {
@@ -67,6 +68,97 @@ TEST(Trainer, FreshRunIsTheSameAtAnyWorldSizeAndAccumulation) {
   expect_follows(train_in_ranks(3, with(keys, {"train.batch_size=1",
                                                "train.grad_accumulation=2"})),
                  single, 1e-5, 1e-4);
+}
+
+/// Packed documents whose lengths differ so much that ranks and microbatches
+/// have from few to many targets.
+std::vector<std::string> uneven_keys(const TemporaryFolder& folder) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    text += std::string(i % 7 == 0 ? 70 : 2 + i % 3,
+                        static_cast<char>('a' + i % 26));
+    text += '.';
+    text += i % 7 == 0 ? "the end." : "";
+  }
+  return with(fresh_keys(),
+              {"data.path=" + folder.write("text.txt", text).string(),
+               "data.packing=documents", "data.document_separator=.",
+               "data.cache_dir=" + (folder.path() / "cache").string(),
+               "data.seq_len=48", "train.steps=4"});
+}
+
+TEST(Trainer, MeanIsOverTheTargetsOfAllRanksAndMicrobatches) {
+  const TemporaryFolder folder;
+  const auto keys = uneven_keys(folder);
+  const auto single = train_in_ranks(1, with(keys, {"train.batch_size=4"}));
+  expect_follows(train_in_ranks(2, with(keys, {"train.batch_size=2"})), single,
+                 1e-5, 1e-4);
+  expect_follows(train_in_ranks(2, with(keys, {"train.batch_size=1",
+                                               "train.grad_accumulation=2"})),
+                 single, 1e-5, 1e-4);
+}
+
+TEST(Trainer, EpochsEndTheRunAndTheScheduleAndStandInItsConfig) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  folder.write("a.txt", std::string(100, 'a'));
+  folder.write("b.txt", std::string(61, 'b'));
+  expect_ranks_pass(
+      kTrainRank, 2,
+      with(fresh_keys(),
+           {"run.dir=" + run.string(), "data.seq_len=16", "train.epochs=2",
+            "data.path=" + (folder.path() / "*.txt").string(),
+            "data.validation_fraction=0", "train.batch_size=2",
+            "schedule.name=linear", "schedule.min_lr_ratio=0.5",
+            "optimizer.lr=1e-3"}));
+  const auto lines = metrics_of(run);  // 2 * 10 samples, 4 a step
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_DOUBLE_EQ(lines[4]["lr"], 5e-4);
+  EXPECT_DOUBLE_EQ(lines[4]["epoch"], 1.6);
+  const TrainConfig config = load_config(run / "config.toml");
+  EXPECT_EQ(config.train.steps, 5);
+  EXPECT_EQ(config.train.epochs, 0);
+}
+
+TEST(Trainer, SentencePieceTextIsTokenisedOnceAndSampledFrom) {
+  const TemporaryFolder folder;
+  const auto model = testing::train_sentence_piece(folder.path());
+  const fs::path text = folder.write(
+      "text.txt", std::string(testing::sentences()) + "\n\nA shard.\n\n" +
+                      std::string(testing::sentences()));
+  const auto keys = [&](const std::string& run) {
+    return with(
+        fresh_keys(),
+        {"run.dir=" + (folder.path() / run).string(),
+         "data.path=" + text.string(), "data.tokenizer=" + model.string(),
+         "data.seq_len=16", "data.document_separator=\"\\n\\n\"",
+         "train.steps=2", "train.batch_size=2", "eval.every=2",
+         "data.validation_fraction=0.2", "sample.prompt=A shard is",
+         "sample.length=4"});
+  };
+  const auto results = run_ranks(kTrainRank, 2, keys("one"));
+  ASSERT_EQ(results[0].exit_code, 0) << results[0].output;
+  EXPECT_THAT(results[0].output, HasSubstr("\nA shard is"));
+  fs::directory_iterator caches(folder.path() / "token-cache");
+  const fs::path cache = caches->path();
+  EXPECT_EQ(++caches, fs::directory_iterator());
+  const auto time = fs::last_write_time(cache);
+  expect_ranks_pass(kTrainRank, 1, keys("two"));
+  EXPECT_EQ(fs::last_write_time(cache), time);
+}
+
+TEST(Trainer, CacheThatCannotBeWrittenIsAnErrorOnEveryRank) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.write("file", "");
+  const auto results = run_ranks(
+      kTrainRank, 2,
+      with(uneven_keys(folder), {"data.cache_dir=" + (file / "x").string(),
+                                 "run.dir=" + (folder.path() / "r").string()}));
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output,
+                HasSubstr("Cannot make the folder of the cache"));
+  }
 }
 
 TEST(Trainer, SeedAndDecayOfNormsChangeTheRun) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "accordion/data/text_file.h"
+#include "accordion/data/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,8 +20,8 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& path,
                        std::string_view cause) {
   throw std::invalid_argument(
-      fmt::format("[TextFile] Cannot read '{}': {}. Set data.path to a text "
-                  "file that this user can read.",
+      fmt::format("[MappedFile] Cannot read '{}': {}. Name files with content "
+                  "that this user can read in data.path and data.tokenizer.",
                   path.string(), cause));
 }
 
@@ -45,7 +45,7 @@ class Descriptor {
 
 }  // namespace
 
-TextFile TextFile::open(const std::filesystem::path& path) {
+MappedFile MappedFile::open(const std::filesystem::path& path) {
   const Descriptor file(path);
   struct stat status {};
   if (::fstat(file.value(), &status) != 0) {
@@ -63,18 +63,18 @@ TextFile TextFile::open(const std::filesystem::path& path) {
   if (data == MAP_FAILED) {
     fail(path, std::strerror(errno));
   }
-  return TextFile({static_cast<const std::uint8_t*>(data), size});
+  return MappedFile({static_cast<const std::uint8_t*>(data), size});
 }
 
-TextFile::TextFile(TextFile&& other) noexcept
+MappedFile::MappedFile(MappedFile&& other) noexcept
     : bytes_(std::exchange(other.bytes_, {})) {}
 
-TextFile& TextFile::operator=(TextFile&& other) noexcept {
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
-TextFile::~TextFile() {
+MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "accordion/data/text_file.h"
+#include "accordion/data/mapped_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,38 +13,38 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-TEST(TextFile, HoldsTheBytesOfTheFile) {
+TEST(MappedFile, HoldsTheBytesOfTheFile) {
   const TemporaryFolder folder;
-  const auto file = TextFile::open(folder.write("a.txt", "a\xff\n"));
+  const auto file = MappedFile::open(folder.write("a.txt", "a\xff\n"));
   ASSERT_EQ(file.bytes().size(), 3U);
   EXPECT_EQ(file.bytes()[0], 'a');
   EXPECT_EQ(file.bytes()[1], 0xff);
   EXPECT_EQ(file.bytes()[2], '\n');
 }
 
-TEST(TextFile, BytesStayWhereTheyAreWhenMoved) {
+TEST(MappedFile, BytesStayWhereTheyAreWhenMoved) {
   const TemporaryFolder folder;
-  auto first = TextFile::open(folder.write("a.txt", "text"));
+  auto first = MappedFile::open(folder.write("a.txt", "text"));
   const auto* const data = first.bytes().data();
-  const TextFile second = std::move(first);
+  const MappedFile second = std::move(first);
   EXPECT_EQ(second.bytes().data(), data);
   EXPECT_EQ(second.bytes()[3], 't');
 }
 
-TEST(TextFile, MissingFileIsAnErrorThatNamesIt) {
+TEST(MappedFile, MissingFileIsAnErrorThatNamesIt) {
   const std::string message =
-      message_of([] { TextFile::open("/nowhere/text.txt"); });
+      message_of([] { MappedFile::open("/nowhere/text.txt"); });
   EXPECT_THAT(message, HasSubstr("'/nowhere/text.txt'"));
   EXPECT_THAT(message, HasSubstr("No such file"));
   EXPECT_THAT(message, HasSubstr("data.path"));
 }
 
-TEST(TextFile, EmptyFileAndFolderAreErrors) {
+TEST(MappedFile, EmptyFileAndFolderAreErrors) {
   const TemporaryFolder folder;
   const auto empty = folder.write("empty.txt", "");
-  EXPECT_THAT(message_of([&] { TextFile::open(empty); }),
+  EXPECT_THAT(message_of([&] { MappedFile::open(empty); }),
               HasSubstr("is empty"));
-  EXPECT_THAT(message_of([&] { TextFile::open(folder.path()); }),
+  EXPECT_THAT(message_of([&] { MappedFile::open(folder.path()); }),
               HasSubstr("not a regular file"));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 namespace accordion {
 
@@ -12,20 +13,23 @@ namespace accordion {
 /// the page cache, and only what is read is loaded.
 ///
 /// Movable; unmaps when destroyed. The file must not shrink meanwhile.
-class TextFile {
+class MappedFile {
  public:
   /// Throws std::invalid_argument that names the file and the cause when it
   ///        cannot be opened, is no regular file, or is empty
-  static TextFile open(const std::filesystem::path& path);
+  static MappedFile open(const std::filesystem::path& path);
 
-  TextFile(TextFile&& other) noexcept;
-  TextFile& operator=(TextFile&& other) noexcept;
-  ~TextFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
 
   [[nodiscard]] std::span<const std::uint8_t> bytes() const { return bytes_; }
+  [[nodiscard]] std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
 
  private:
-  explicit TextFile(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  explicit MappedFile(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
   std::span<const std::uint8_t> bytes_;
 };
 

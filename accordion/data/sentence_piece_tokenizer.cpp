@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The only file that knows the SentencePiece library.
+#include "accordion/data/sentence_piece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <stdexcept>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "accordion/data/fingerprint.h"
+#include "accordion/data/mapped_file.h"
+
+namespace accordion {
+namespace {
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  explicit SentencePieceTokenizer(const std::filesystem::path& path)
+      : name_(path.string()) {
+    const MappedFile file = MappedFile::open(path);
+    const auto status = processor_.LoadFromSerializedProto(file.text());
+    // A message without a field that it needs may parse, as nothing does.
+    if (!status.ok() || processor_.GetPieceSize() < 1) {
+      throw std::invalid_argument(fmt::format(
+          "[tokenizer] '{}' is no SentencePiece model. Set data.tokenizer to "
+          "\"bytes\" or to a .model file of SentencePiece.",
+          name_));
+    }
+    Fingerprint fingerprint;
+    fingerprint.add(file.text());
+    fingerprint_ = fingerprint.value();
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> encode(
+      std::string_view text) const override {
+    std::vector<int> ids;
+    check(processor_.Encode(text, &ids), "encode");
+    return {ids.begin(), ids.end()};
+  }
+
+  std::string decode(std::span<const std::int64_t> tokens) const override {
+    for (const std::int64_t token : tokens) {
+      if (token < 0 || token >= vocab_size()) {
+        throw std::invalid_argument(
+            fmt::format("[tokenizer] Token {} is none of '{}', whose ids are "
+                        "from 0 to {}.",
+                        token, name_, vocab_size() - 1));
+      }
+    }
+    std::string text;
+    check(processor_.Decode(std::vector<int>(tokens.begin(), tokens.end()),
+                            &text),
+          "decode");
+    return text;
+  }
+
+  [[nodiscard]] std::int64_t vocab_size() const override {
+    return processor_.GetPieceSize();
+  }
+  [[nodiscard]] std::optional<std::int64_t> bos() const override {
+    return optional(processor_.bos_id());
+  }
+  [[nodiscard]] std::optional<std::int64_t> eos() const override {
+    return optional(processor_.eos_id());
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const override {
+    return fingerprint_;
+  }
+
+ private:
+  static std::optional<std::int64_t> optional(int id) {
+    return id < 0 ? std::nullopt : std::optional<std::int64_t>(id);
+  }
+
+  void check(const sentencepiece::util::Status& status,
+             std::string_view what) const {
+    if (!status.ok()) {
+      throw std::runtime_error(fmt::format("[tokenizer] '{}' could not {}: {}.",
+                                           name_, what, status.ToString()));
+    }
+  }
+
+  std::string name_;
+  sentencepiece::SentencePieceProcessor processor_;
+  std::uint64_t fingerprint_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_sentence_piece(
+    const std::filesystem::path& model) {
+  return std::make_unique<SentencePieceTokenizer>(model);
+}
+
+}  // namespace accordion

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "accordion/train/train_config.h"
+
+namespace accordion {
+namespace {
+
+/// Throws what is wrong with a configuration, where it was written.
+class Fault {
+ public:
+  explicit Fault(const std::string& place) : place_(place) {}
+
+  void raise_if(bool wrong, const std::string& problem) const {
+    if (wrong) {
+      throw std::invalid_argument(
+          fmt::format("[config] {}: {}", place_, problem));
+    }
+  }
+
+ private:
+  const std::string& place_;
+};
+
+void check_required(const TrainConfig& config, const Fault& fault) {
+  bool no_path = config.data.path.empty();
+  for (const std::string& path : config.data.path) {
+    no_path = no_path || path.empty();
+  }
+  fault.raise_if(no_path, "'data.path' is not set. Name the data to train on.");
+  fault.raise_if(config.model.config.empty(),
+                 "'model.config' is not set. Name a Hugging Face config.json.");
+}
+
+void check_length(const TrainConfig& config, const Fault& fault) {
+  const auto& train = config.train;
+  fault.raise_if(train.steps == 0 && train.epochs == 0 && train.seconds == 0,
+                 "'train.steps', 'train.epochs' and 'train.seconds' are all "
+                 "0, so that training would not end. Set one of them.");
+  fault.raise_if(
+      train.steps > 0 && train.epochs > 0,
+      fmt::format("'train.steps' is {} and 'train.epochs' is {}, but only one "
+                  "can say how long the run is. Set one of them to 0.",
+                  train.steps, train.epochs));
+}
+
+void check_schedule(const TrainConfig& config, const Fault& fault) {
+  const auto& schedule = config.schedule;
+  const std::int64_t steps = config.train.steps;
+  fault.raise_if(
+      steps > 0 && schedule.warmup_steps > steps,
+      fmt::format("'schedule.warmup_steps' is {}, more than 'train.steps' "
+                  "({}).",
+                  schedule.warmup_steps, steps));
+  fault.raise_if(
+      schedule.name != "wsd" &&
+          (schedule.decay_steps > 0 || schedule.decay_shape != "linear"),
+      fmt::format("'schedule.decay_steps' and 'schedule.decay_shape' belong to "
+                  "schedule.name = \"wsd\", but that is \"{}\".",
+                  schedule.name));
+  fault.raise_if(
+      schedule.decay_steps > 0 && steps == 0 && config.train.epochs == 0,
+      "'schedule.decay_steps' counts from the last step, but only time ends "
+      "this run. Set train.steps, or schedule.decay_steps = 0.");
+  fault.raise_if(
+      steps > 0 && schedule.warmup_steps + schedule.decay_steps > steps,
+      fmt::format("'schedule.warmup_steps' ({}) and 'schedule.decay_steps' "
+                  "({}) are more than 'train.steps' ({}) together.",
+                  schedule.warmup_steps, schedule.decay_steps, steps));
+}
+
+void check_evaluation(const TrainConfig& config, const Fault& fault) {
+  fault.raise_if(config.eval.every > 0 && config.data.order == "strided",
+                 "'data.order' is \"strided\", which holds nothing out, but "
+                 "'eval.every' is set. Use \"shuffled\", or eval.every = 0.");
+  fault.raise_if(
+      config.eval.every > 0 && config.data.validation_fraction == 0,
+      "'eval.every' is set, but 'data.validation_fraction' is 0, so that "
+      "nothing is held out. Set both or neither.");
+}
+
+}  // namespace
+
+void validate_config(const TrainConfig& config, const std::string& place) {
+  const Fault fault(place);
+  check_required(config, fault);
+  check_length(config, fault);
+  check_schedule(config, fault);
+  check_evaluation(config, fault);
+}
+
+}  // namespace accordion
