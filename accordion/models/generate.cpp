@@ -8,7 +8,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
-#include "accordion/models/philox.h"
+#include "accordion/module/philox.h"
 
 namespace accordion {
 namespace {
