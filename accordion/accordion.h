@@ -11,3 +11,7 @@
 #include "accordion/module/unit.h"
 #include "accordion/optim/adamw.h"
 #include "accordion/optim/clip_grad_norm.h"
+#include "accordion/optim/optimizer_state.h"
+#include "accordion/optim/parameters.h"
+#include "accordion/optim/shard_optimizer.h"
+#include "accordion/optim/whole_update.h"
