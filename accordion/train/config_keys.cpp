@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/config_keys.h"
 
-#include <algorithm>
-#include <numeric>
-
-#include <fmt/format.h>
-
 namespace accordion {
 namespace {
 
@@ -256,69 +251,8 @@ const std::vector<ConfigKey>& table() {
 
 }  // namespace
 
-bool ConfigRange::contains(double value) const {
-  const bool above_low = low_open ? value > low : value >= low;
-  const bool below_high = high_open ? value < high : value <= high;
-  return above_low && below_high;
-}
-
-std::string ConfigRange::describe() const {
-  std::string text;
-  if (low > -std::numeric_limits<double>::infinity()) {
-    text = fmt::format("{} {}", low_open ? "greater than" : "at least", low);
-  }
-  if (high < std::numeric_limits<double>::infinity()) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : " and ",
-                        high_open ? "less than" : "at most", high);
-  }
-  return text;
-}
-
 std::span<const ConfigKey> config_keys() {
   return table();
-}
-
-const ConfigKey* find_key(std::string_view name) {
-  const auto& keys = table();
-  const auto found = std::ranges::find(keys, name, &ConfigKey::name);
-  return found == keys.end() ? nullptr : &*found;
-}
-
-const ConfigKey& nearest_key(std::string_view name) {
-  return *std::ranges::min_element(table(), {}, [&](const ConfigKey& key) {
-    return edit_distance(name, key.name);
-  });
-}
-
-std::string_view nearest_choice(const ConfigKey& key, std::string_view value) {
-  return *std::ranges::min_element(key.choices, {}, [&](auto choice) {
-    return edit_distance(value, choice);
-  });
-}
-
-std::string_view type_name(const ConfigField& field) {
-  // In the order of the variant's alternatives.
-  static constexpr std::string_view kNames[] = {
-      "text",          "integer",     "number", "true or false",
-      "true or false", "two numbers", "list"};
-  return kNames[field.index()];
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // One row of the table at a time: row[j] is the distance from the part of `a`
-  // read so far to the first j characters of `b`.
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replace});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace accordion
