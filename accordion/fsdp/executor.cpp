@@ -13,8 +13,6 @@ namespace accordion {
 
 namespace {
 
-constexpr int kNoSlot = SlotPool::kAnySlot;
-
 bool inside_backward() {
   return torch::autograd::get_current_graph_task_id() != -1;
 }
@@ -30,20 +28,19 @@ void cast_floating(std::span<at::Tensor* const> tensors,
 
 }  // namespace
 
-Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options)
+Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
+                   std::shared_ptr<SlotPools> pools)
     : options_(options),
-      plans_(std::move(plans)),
-      progress_(plans_.size()),
-      parameter_slots_(SlotPool::Kind::Parameters, *plans_.at(0).groups.gather),
-      gradient_slots_(SlotPool::Kind::Gradients, *plans_.at(0).groups.reduce) {
-  for (const UnitPlan& plan : plans_) {
-    units_.push_back(std::make_shared<FsdpUnit>(plan.members, plan.groups,
+      progress_(plans.size()),
+      pools_(std::move(pools)),
+      schedules_(
+          {.depth = options.prefetch, .max_bytes = options.prefetch_bytes}) {
+  for (UnitPlan& plan : plans) {
+    parents_.push_back(plan.members.parent);
+    settings_.push_back(plan.settings);
+    units_.push_back(std::make_shared<FsdpUnit>(std::move(plan.members),
+                                                std::move(plan.groups),
                                                 options_.precision, *this));
-    const FsdpUnit& unit = *units_.back();
-    scheduled_.push_back({.name = unit.name(),
-                          .unsharded_bytes = unit.unsharded_bytes(),
-                          .gradient_bytes = unit.gradient_bytes(),
-                          .kept = plan.kept});
   }
 }
 
@@ -53,26 +50,24 @@ void Executor::attach() {
   }
   // Buffers are made before training starts, when running out of memory loses
   // nothing. A program that calls its units in another way needs others later.
-  const StepSchedule expected = make_schedule(
-      scheduled_, forward_backward_markers(scheduled_), options_.prefetch);
-  parameter_slots_.fit(expected.parameter_slots);
-  gradient_slots_.fit(expected.gradient_slots);
+  const std::vector<ScheduledUnit> expected = describe_pass();
+  const StepSchedule schedule = make_schedule(
+      expected, forward_backward_markers(expected),
+      {.depth = options_.prefetch, .max_bytes = options_.prefetch_bytes});
+  pools_->parameters.fit(schedule.parameter_slots);
+  pools_->gradients.fit(schedule.gradient_slots);
 }
 
-void Executor::set_schedule(StepSchedule schedule) {
-  TORCH_CHECK_VALUE(
-      schedule.units == scheduled_,
-      "[set_step_schedule] the schedule was made for other units than "
-      "this module has");
-  const std::string fault = validate(schedule);
-  TORCH_CHECK_VALUE(fault.empty(), "[set_step_schedule] ", fault);
-  settle();
-  TORCH_CHECK_VALUE(!pass_open_,
-                    "[set_step_schedule] called between forward and the end of "
-                    "backward; call it between steps");
-  schedule_ = std::move(schedule);
-  parameter_slots_.fit(schedule_.parameter_slots);
-  gradient_slots_.fit(schedule_.gradient_slots);
+std::vector<int> Executor::subtree(int unit) const {
+  std::vector<int> result{unit};
+  for (int other = unit + 1; other < static_cast<int>(parents_.size());
+       ++other) {
+    const int parent = parents_[static_cast<std::size_t>(other)];
+    if (std::find(result.begin(), result.end(), parent) != result.end()) {
+      result.push_back(other);
+    }
+  }
+  return result;
 }
 
 // ---- Forward ---------------------------------------------------------------
@@ -128,8 +123,9 @@ void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
       *output = output->clone();
     }
   }
+  const bool stays = settings_of(unit).stays_in_evaluation;
   if (progress.open_forwards == 0 && !progress.wanted_by_backward &&
-      !inside_backward()) {
+      !inside_backward() && !stays) {
     reshard(unit);
   }
 }
@@ -150,7 +146,7 @@ void Executor::forward_threw(int unit) noexcept {
   } else if (recorded) {
     // The unit around it may catch and go on.
     following_ = false;
-    recorded_.push_back({ActionKind::ForwardEnd, unit, kNoSlot});
+    recorded_.push_back({ActionKind::ForwardEnd, unit});
   }
 }
 
@@ -203,122 +199,33 @@ void Executor::queue_end_of_backward() {
       });
 }
 
-// ---- The pass --------------------------------------------------------------
-
-void Executor::begin_pass() {
-  pass_open_ = true;
-  recorded_.clear();
-  cursor_ = 0;
-  following_ = !schedule_.empty();
-  if (following_) {
-    run_actions();
-  }
-}
-
-bool Executor::matches(ActionKind kind, int unit) const {
-  return following_ && cursor_ < schedule_.actions.size() &&
-         schedule_.actions[cursor_].kind == kind &&
-         schedule_.actions[cursor_].unit == unit;
-}
+// ---- Markers ---------------------------------------------------------------
 
 void Executor::pass_marker(ActionKind kind, int unit) {
   if (!pass_open_) {
-    begin_pass();
+    begin_pass({kind, unit});
   }
-  recorded_.push_back({kind, unit, kNoSlot});
-  Progress& progress = progress_of(unit);
   if (kind == ActionKind::BackwardEnd) {
+    Progress& progress = progress_of(unit);
     progress.in_backward = false;
     progress.pending_inputs = 0;
     progress.wanted_by_backward = false;
   }
-  if (matches(kind, unit)) {
+  if (matches(kind, unit) || join_up_to(kind, unit)) {
+    recorded_.push_back({kind, unit});
     do_action(schedule_.actions[cursor_++]);
     run_actions();
     return;
   }
+  recorded_.push_back({kind, unit});
   following_ = false;
   on_demand(kind, unit);
 }
 
-void Executor::run_actions() {
-  const std::vector<Action>& actions = schedule_.actions;
-  while (cursor_ < actions.size() && !is_marker(actions[cursor_].kind)) {
-    do_action(actions[cursor_++]);
-  }
-}
-
-void Executor::end_pass() {
-  // Units whose backward never completed: some of their parameters had no part
-  // in the loss. In the order in which they began.
-  const std::vector<Action> passed = recorded_;
-  for (const Action& marker : passed) {
-    if (marker.kind == ActionKind::Backward &&
-        progress_of(marker.unit).in_backward) {
-      pass_marker(ActionKind::BackwardEnd, marker.unit);
-    }
-  }
-  const bool followed = following_ && cursor_ == schedule_.actions.size();
-  finish_reductions();
-  reshard_all();
-  pass_open_ = false;
-  end_queued_ = false;
-  if (!followed) {
-    replan();
-  }
-}
-
-void Executor::replan() {
-  // A backward whose forward was in an earlier pass, or ran without a graph, is
-  // nothing that the next pass would repeat: what is known stays.
-  std::vector<bool> forward(units_.size(), false);
-  for (const Action& marker : recorded_) {
-    const auto unit = static_cast<std::size_t>(marker.unit);
-    if (marker.kind == ActionKind::Backward && !forward[unit]) {
-      return;
-    }
-    forward[unit] = forward[unit] || marker.kind == ActionKind::Forward;
-  }
-  schedule_ = make_schedule(scheduled_, recorded_, options_.prefetch);
-  parameter_slots_.fit(schedule_.parameter_slots);
-  gradient_slots_.fit(schedule_.gradient_slots);
-}
-
-void Executor::abandon_pass() noexcept {
-  // Every rank that is still alive gets here by an error of its own; what is in
-  // flight is dropped, and the next pass runs on demand.
-  try {
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      if (CommBuffer* slot = units_[i]->drop_gradients()) {
-        gradient_slots_.put_back(*slot);
-      }
-      progress_[i] = Progress();
-    }
-    reshard_all();
-  } catch (const std::exception& error) {
-    TORCH_WARN("[fully_shard] while dropping a step that failed: ",
-               error.what());
-  }
-  schedule_ = StepSchedule();
-  pass_open_ = false;
-  end_queued_ = false;
-}
-
-void Executor::settle() {
-  const bool busy =
-      inside_backward() ||
-      std::any_of(progress_.begin(), progress_.end(),
-                  [](const Progress& p) { return p.open_forwards > 0; });
-  if (busy) {
-    return;
-  }
-  if (pass_open_ && end_queued_) {
-    abandon_pass();
-    return;
-  }
-  // A backward that still comes is a pass of its own, on demand.
-  reshard_all();
-  pass_open_ = false;
+bool Executor::is_busy() const {
+  return inside_backward() ||
+         std::any_of(progress_.begin(), progress_.end(),
+                     [](const Progress& p) { return p.open_forwards > 0; });
 }
 
 }  // namespace accordion

@@ -6,13 +6,15 @@
 
 #include "accordion/fsdp/fsdp_unit.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/fsdp/schedule_cache.h"
 #include "accordion/fsdp/slot_pool.h"
 #include "accordion/fsdp/unit_boundary.h"
+#include "accordion/fsdp/unit_settings.h"
 #include "accordion/schedule/step_schedule.h"
 
 namespace accordion {
 
-/// Drives the units of one sharded module through its steps.
+/// Drives the units of one sharded module through its passes.
 ///
 /// // [Note: recorded, then replayed]
 /// A C++ module cannot be traced, so the first pass (forward and backward, up
@@ -21,38 +23,46 @@ namespace accordion {
 /// passed are recorded, and make_schedule turns them into a schedule that the
 /// following passes replay: at each marker the actions after it are done,
 /// prefetches and frees included. A pass that leaves the schedule is finished
-/// on demand, and the schedule is made anew. All ranks run the same program, so
-/// they diverge alike; one that diverges alone gets the communicator's error
-/// that names both sides.
+/// on demand, and the schedule is made anew.
+///
+/// // [Note: joining]
+/// A marker that the schedule has further on means that this program left out
+/// what is in between: the data needed no such unit, on this rank or on all.
+/// The collectives of those units are joined, with zero for gradients, and the
+/// pass is back on its schedule. So a rank that skips a unit keeps no other
+/// waiting. One that calls a unit which the others do not call, gets the
+/// communicator's error that names both sides.
 class Executor : public FsdpUnit::Listener,
                  public BoundaryListener,
                  public std::enable_shared_from_this<Executor> {
  public:
   struct UnitPlan {
-    UnitMembers members;
-    CommGroups groups;
-    bool kept = false;  ///< unsharded from forward to backward
+    UnitMembers members = {};
+    CommGroups groups = {};
+    UnitSettings settings = {};
   };
 
-  Executor(std::vector<UnitPlan> plans, const FsdpOptions& options);
+  Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
+           std::shared_ptr<SlotPools> pools);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor() override = default;
-  /// Shows the units' sharded faces and allocates the slots of a step in which
+  /// Shows the units' sharded faces and allocates the slots of a pass in which
   /// each unit runs once.
   void attach();
 
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpUnit>>& units() const {
     return units_;
   }
+  /// The units in and below unit `unit`, which comes first.
+  [[nodiscard]] std::vector<int> subtree(int unit) const;
+  [[nodiscard]] const SlotPools& pools() const { return *pools_; }
+  [[nodiscard]] const std::shared_ptr<SlotPools>& shared_pools() const {
+    return pools_;
+  }
+  /// What the last pass followed or, where it had none, recorded.
   [[nodiscard]] const StepSchedule& schedule() const { return schedule_; }
   void set_schedule(StepSchedule schedule);
-  [[nodiscard]] const SlotPool& parameter_slots() const {
-    return parameter_slots_;
-  }
-  [[nodiscard]] const SlotPool& gradient_slots() const {
-    return gradient_slots_;
-  }
 
   /// Around a unit's forward; the tensors may be replaced.
   void before_forward(int unit, std::span<at::Tensor* const> inputs);
@@ -67,40 +77,67 @@ class Executor : public FsdpUnit::Listener,
   void leave_backward(UnitCall& call) override;
   void gradient_arrived(FsdpUnit& unit) override;
 
+  // ---- Controls ----
+
+  [[nodiscard]] PassSettings& pass_settings() { return pass_settings_; }
+  [[nodiscard]] UnitSettings& settings_of(int unit) {
+    return settings_[static_cast<std::size_t>(unit)];
+  }
+  /// Starts a unit's all-gather; it stays unsharded until its next reshard.
+  void start_unshard(int unit) { unshard(unit, SlotPool::kAnySlot); }
+  void finish_unshard(int unit) { ensure_unsharded(unit); }
+  /// Reshards one unit. Throws c10::ValueError while it is in use.
+  void reshard_now(int unit);
+  /// A pass without a forward of this rank's own ([Note: joining]).
+  /// Throws c10::ValueError before the first pass.
+  void join_pass();
+
  private:
   /// Where a unit is in the current pass.
   struct Progress {
     int open_forwards = 0;
     /// Calls in progress that autograd records; null where it does not.
-    std::vector<std::shared_ptr<UnitCall>> calls;
+    std::vector<std::shared_ptr<UnitCall>> calls = {};
     bool in_backward = false;
     int pending_inputs = 0;           ///< leave_backward still to come
     bool wanted_by_backward = false;  ///< a recorded forward ended
   };
 
-  // Markers.
+  // Markers: executor.cpp.
   void pass_marker(ActionKind kind, int unit);
-  void begin_pass();
+  void begin_backward_of(int unit);
+  void end_backward_if_complete(int unit);
+  void queue_end_of_backward();
+  [[nodiscard]] bool is_busy() const;
+
+  // The pass: executor_pass.cpp.
+  void begin_pass(const Action& first);
   void end_pass();
   void abandon_pass() noexcept;
+  void follow(const StepSchedule& schedule);
+  [[nodiscard]] std::vector<ScheduledUnit> describe_pass() const;
   [[nodiscard]] bool matches(ActionKind kind, int unit) const;
+  bool join_up_to(ActionKind kind, int unit);
+  void join(const Action& action);
   void run_actions();
   void replan();
 
-  // Actions.
+  // Actions: executor_actions.cpp.
   void do_action(const Action& action);
   void on_demand(ActionKind kind, int unit);
   void unshard(int unit, int slot);
   void ensure_unsharded(int unit);
   void reshard(int unit);
   void begin_gradients(int unit, int slot);
+  void end_gradients(int unit);
+  void start_reduce(int unit);
   void finish_reduce(int unit);
+  void finish_reduction_of(int unit);
   void finish_reductions();
+  void reduce_leftovers();
   void reshard_all();
+  void reshard_after_pass();
 
-  void begin_backward_of(int unit);
-  void end_backward_if_complete(int unit);
-  void queue_end_of_backward();
   [[nodiscard]] int index_of(const FsdpUnit& unit) const;
   FsdpUnit& unit_at(int unit) {
     return *units_[static_cast<std::size_t>(unit)];
@@ -108,18 +145,26 @@ class Executor : public FsdpUnit::Listener,
   Progress& progress_of(int unit) {
     return progress_[static_cast<std::size_t>(unit)];
   }
+  /// The unit as this pass found it.
+  const ScheduledUnit& described(int unit) const {
+    return pass_[static_cast<std::size_t>(unit)];
+  }
 
   FsdpOptions options_;
-  std::vector<UnitPlan> plans_;
+  std::vector<int> parents_;
   std::vector<std::shared_ptr<FsdpUnit>> units_;
-  std::vector<ScheduledUnit> scheduled_;
+  std::vector<UnitSettings> settings_;
+  PassSettings pass_settings_;
   std::vector<Progress> progress_;
-  SlotPool parameter_slots_;
-  SlotPool gradient_slots_;
+  std::shared_ptr<SlotPools> pools_;
 
-  StepSchedule schedule_;
-  std::vector<Action> recorded_;  // markers of this pass
-  std::size_t cursor_ = 0;        // next action of schedule_
+  ScheduleCache schedules_;
+  StepSchedule schedule_;  // of this pass, or the last
+  SlotMap parameter_map_;  // of schedule_
+  SlotMap gradient_map_;
+  std::vector<ScheduledUnit> pass_;  // what this pass, or the last, is to do
+  std::vector<Action> recorded_;     // markers of this pass
+  std::size_t cursor_ = 0;           // next action of schedule_
   bool pass_open_ = false;
   bool following_ = false;
   bool end_queued_ = false;  // the engine will call end_pass

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The half of Executor that does what a schedule says, or what is needed where
+// The part of Executor that does what a schedule says, or what is needed where
 // there is none.
-#include "accordion/fsdp/executor.h"
-
 #include <algorithm>
 
 #include <c10/util/Exception.h>
+
+#include "accordion/fsdp/executor.h"
 
 namespace accordion {
 
@@ -30,28 +30,36 @@ void Executor::do_action(const Action& action) {
       ensure_unsharded(action.unit);
       begin_gradients(action.unit, action.slot);
       return;
+    case ActionKind::BackwardEnd:
+      end_gradients(action.unit);
+      return;
     case ActionKind::Reduce:
-      unit_at(action.unit).start_reduce();
+      start_reduce(action.unit);
       return;
     case ActionKind::FinishReduce:
       finish_reduce(action.unit);
       return;
+    case ActionKind::AllReduce:
+      unit_at(action.unit).start_all_reduce();
+      return;
+    case ActionKind::FinishAllReduce:
+      unit_at(action.unit).finish_all_reduce();
+      return;
     case ActionKind::ForwardEnd:
-    case ActionKind::BackwardEnd:
       return;
   }
 }
 
 void Executor::on_demand(ActionKind kind, int unit) {
   const Progress& progress = progress_of(unit);
-  const bool kept = plans_[static_cast<std::size_t>(unit)].kept;
+  const ScheduledUnit& is = described(unit);
   switch (kind) {
     case ActionKind::Forward:
       ensure_unsharded(unit);
       return;
     case ActionKind::ForwardEnd:
-      if (progress.open_forwards == 0 &&
-          !(kept && progress.wanted_by_backward)) {
+      if (progress.open_forwards == 0 && !is.ends_unsharded &&
+          !(is.kept && progress.wanted_by_backward)) {
         reshard(unit);
       }
       return;
@@ -61,23 +69,29 @@ void Executor::on_demand(ActionKind kind, int unit) {
       return;
     case ActionKind::BackwardEnd:
       finish_reductions();
-      if (unit_at(unit).gradient_state() == GradientState::Collecting) {
-        unit_at(unit).start_reduce();
-        finish_reduce(unit);
+      end_gradients(unit);
+      if (is.reduces &&
+          unit_at(unit).gradient_state() == GradientState::Whole) {
+        start_reduce(unit);
+        finish_reduction_of(unit);
       }
-      reshard(unit);
+      if (!is.ends_unsharded) {
+        reshard(unit);
+      }
       return;
     default:
       TORCH_INTERNAL_ASSERT(false, "not a marker");
   }
 }
 
+// ---- Parameters ------------------------------------------------------------
+
 void Executor::unshard(int unit, int slot) {
   FsdpUnit& u = unit_at(unit);
-  if (u.parameter_state() != ParameterState::Sharded) {
-    return;
+  if (u.parameter_state() == ParameterState::Sharded) {
+    u.start_unshard(
+        pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));
   }
-  u.start_unshard(parameter_slots_.take(slot, u.unsharded_bytes()));
 }
 
 void Executor::ensure_unsharded(int unit) {
@@ -89,39 +103,113 @@ void Executor::ensure_unsharded(int unit) {
 
 void Executor::reshard(int unit) {
   FsdpUnit& u = unit_at(unit);
-  if (u.unsharded_bytes() > 0 &&
-      u.parameter_state() != ParameterState::Sharded) {
-    parameter_slots_.put_back(u.reshard());
+  // Between forward and backward the neighbours keep a copy, if they are to.
+  const bool comes_back = progress_of(unit).wanted_by_backward;
+  if (!comes_back) {
+    u.drop_secondary();
   }
-}
-
-void Executor::begin_gradients(int unit, int slot) {
-  FsdpUnit& u = unit_at(unit);
-  if (u.gradient_bytes() == 0) {
+  if (u.unsharded_bytes() == 0 ||
+      u.parameter_state() == ParameterState::Sharded) {
     return;
   }
-  if (u.gradient_state() == GradientState::Reducing) {
-    finish_reduce(unit);
-  }
-  u.begin_gradients(gradient_slots_.take(slot, u.gradient_bytes()));
-}
-
-void Executor::finish_reduce(int unit) {
-  gradient_slots_.put_back(unit_at(unit).finish_reduce());
-}
-
-void Executor::finish_reductions() {
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i]->gradient_state() == GradientState::Reducing) {
-      finish_reduce(static_cast<int>(i));
-    }
-  }
+  const bool to_secondary = comes_back && u.groups().secondary &&
+                            u.parameter_state() == ParameterState::Unsharded;
+  pools_->parameters.put_back(to_secondary ? u.reshard_to_secondary()
+                                           : u.reshard());
 }
 
 void Executor::reshard_all() {
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    reshard(static_cast<int>(i));
     progress_[i].wanted_by_backward = false;
+    reshard(static_cast<int>(i));
+  }
+}
+
+void Executor::reshard_after_pass() {
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    progress_[i].wanted_by_backward = false;
+    if (!pass_[i].ends_unsharded) {
+      reshard(static_cast<int>(i));
+    }
+  }
+}
+
+// ---- Gradients -------------------------------------------------------------
+
+void Executor::begin_gradients(int unit, int slot) {
+  FsdpUnit& u = unit_at(unit);
+  const ScheduledUnit& is = described(unit);
+  if (is.gradient_bytes == 0) {
+    return;
+  }
+  finish_reduction_of(unit);
+  switch (u.gradient_state()) {
+    case GradientState::None: {
+      const GradientUse use =
+          is.reduces ? GradientUse::Reduced : GradientUse::KeptWhole;
+      u.begin_gradients(
+          pools_->gradients.take(gradient_map_, slot, u.gradient_bytes(use)),
+          use);
+      return;
+    }
+    case GradientState::Whole:
+      u.resume_gradients();
+      return;
+    default:
+      return;  // joined, and called after all
+  }
+}
+
+void Executor::end_gradients(int unit) {
+  if (unit_at(unit).gradient_state() == GradientState::Collecting) {
+    unit_at(unit).keep_gradients();
+  }
+}
+
+void Executor::start_reduce(int unit) {
+  // The mean over all ranks: what is left of it to an all-reduce over replicas
+  // is the mean over those.
+  const CommGroups& groups = unit_at(unit).groups();
+  const double divisor =
+      pass_settings_.divide_factor.value_or(groups.num_ranks());
+  unit_at(unit).start_reduce(groups.num_replicas() / divisor);
+}
+
+void Executor::finish_reduce(int unit) {
+  pools_->gradients.put_back(unit_at(unit).finish_reduce());
+}
+
+void Executor::finish_reduction_of(int unit) {
+  FsdpUnit& u = unit_at(unit);
+  if (u.gradient_state() == GradientState::Reducing) {
+    finish_reduce(unit);
+    if (described(unit).all_reduce_bytes > 0) {
+      u.start_all_reduce();
+    }
+  }
+  if (u.gradient_state() == GradientState::AllReducing) {
+    u.finish_all_reduce();
+  }
+}
+
+void Executor::finish_reductions() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    finish_reduction_of(unit);
+  }
+}
+
+/// What earlier passes left and this one, the last, did not come by.
+void Executor::reduce_leftovers() {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    FsdpUnit& u = unit_at(unit);
+    if (u.gradient_state() == GradientState::Whole && described(unit).reduces) {
+      start_reduce(unit);
+    }
+    finish_reduction_of(unit);
+    if (u.has_partial_gradients() && described(unit).all_reduce_bytes > 0) {
+      u.start_all_reduce();
+      u.finish_all_reduce();
+    }
   }
 }
 

@@ -5,15 +5,22 @@
 
 namespace accordion {
 
+const FsdpHooks* hooks_of(const torch::nn::Module& module) {
+  const auto* unit = dynamic_cast<const UnitBase*>(&module);
+  return unit == nullptr ? nullptr
+                         : dynamic_cast<const FsdpHooks*>(unit->hooks().get());
+}
+
 FsdpState& sharded_state(const torch::nn::Module& root, const char* caller) {
+  FsdpState& state = unsettled_state(root, caller);
+  state.executor->settle();
+  return state;
+}
+
+FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller) {
   for (const auto& module : root.modules(/*include_self=*/true)) {
-    const auto* unit = dynamic_cast<const UnitBase*>(module.get());
-    const auto* hooks =
-        unit != nullptr ? dynamic_cast<const FsdpHooks*>(unit->hooks().get())
-                        : nullptr;
-    if (hooks != nullptr) {
-      hooks->state().executor->settle();
-      return hooks->state();
+    if (const FsdpHooks* hooks = hooks_of(*module)) {
+      return *hooks->state();
     }
   }
   TORCH_CHECK_VALUE(false, "[", caller, "] module '", root.name(),

@@ -34,7 +34,10 @@ class FsdpHooks final : public UnitHooks {
   void forward_threw() noexcept override {
     state_->executor->forward_threw(unit_);
   }
-  [[nodiscard]] FsdpState& state() const { return *state_; }
+  [[nodiscard]] const std::shared_ptr<FsdpState>& state() const {
+    return state_;
+  }
+  [[nodiscard]] int unit() const { return unit_; }
 
  private:
   std::shared_ptr<FsdpState> state_;
@@ -46,5 +49,11 @@ class FsdpHooks final : public UnitHooks {
 ///
 /// Throws c10::ValueError, with `caller` as prefix, when it is not sharded
 FsdpState& sharded_state(const torch::nn::Module& root, const char* caller);
+
+/// The same as it is, in the middle of a pass too.
+FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller);
+
+/// The hooks of a module that is a unit; null for any other.
+const FsdpHooks* hooks_of(const torch::nn::Module& module);
 
 }  // namespace accordion

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -13,21 +14,37 @@ namespace accordion {
 
 namespace {
 
+constexpr std::int64_t kAlignmentBytes = 64;
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
+
 UnitLayout make_layout(const UnitMembers& members, const CommGroups& groups,
                        const MixedPrecision& precision) {
   std::vector<ParameterSpec> specs;
   for (const MemberParameter& member : members.parameters) {
     const DType stored = to_dtype(member.tensor.scalar_type());
+    const bool cast =
+        precision.param_dtype.has_value() && member.tensor.is_floating_point();
     specs.push_back({
         .name = member.name,
         .shape = member.tensor.sizes().vec(),
         .stored_dtype = stored,
-        .gathered_dtype =
-            precision.param_dtype ? to_dtype(*precision.param_dtype) : stored,
+        .gathered_dtype = cast ? to_dtype(*precision.param_dtype) : stored,
         .requires_grad = member.tensor.requires_grad(),
+        .placement = member.placement,
     });
   }
   return UnitLayout::make(std::move(specs), groups.gather->world_size());
+}
+
+WholeSource source_of(const Section& section, bool sharded, bool lone) {
+  const bool same_dtype = section.stored_dtype == section.gathered_dtype;
+  if (sharded || (lone && !same_dtype)) {
+    return WholeSource::Gathered;
+  }
+  return same_dtype ? WholeSource::Resident : WholeSource::Cast;
 }
 
 /// A tensor of its own on a part of `flat`, no view of it to autograd:
@@ -35,16 +52,6 @@ UnitLayout make_layout(const UnitMembers& members, const CommGroups& groups,
 at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
   return tensor_on(flat.storage(), piece.shard_offset, piece.local_shape,
                    flat.scalar_type());
-}
-
-using Face = void (ShardedParameter::*)(
-    int index, const std::weak_ptr<GradientReceiver>& receiver);
-
-void show(std::vector<ShardedParameter>& parameters, Face face,
-          const std::weak_ptr<GradientReceiver>& unit) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    (parameters[i].*face)(static_cast<int>(i), unit);
-  }
 }
 
 }  // namespace
@@ -59,18 +66,19 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   const at::NoGradGuard no_grad;
   make_sections();
   make_parameters(members.parameters);
+  update_trainable();
+  filled_.assign(parameters_.size(), false);
   arrived_.assign(parameters_.size(), false);
 }
 
 FsdpUnit::~FsdpUnit() = default;
 
-UnshardedStorage FsdpUnit::make_unsharded(const Section& section,
-                                          const at::Tensor& shard) const {
-  if (unsharded_bytes() == 0) {
-    return UnshardedStorage(shard.storage());
+UnshardedStorage FsdpUnit::make_unsharded(const SectionState& section) const {
+  if (section.source == WholeSource::Resident) {
+    return UnshardedStorage(section.shard.storage());
   }
   return {
-      section.padded_numel * element_bytes(section.gathered_dtype),
+      section.unsharded_bytes(),
       "[fully_shard] parameters of unit '" + name_ +
           "' were read while they were resharded. They exist only inside "
           "the unit's own forward and backward: do not keep views of them, "
@@ -79,18 +87,27 @@ UnshardedStorage FsdpUnit::make_unsharded(const Section& section,
 
 void FsdpUnit::make_sections() {
   for (const Section& section : layout_.sections()) {
-    const c10::ScalarType stored = to_scalar_type(section.stored_dtype);
-    const at::Tensor shard = at::zeros({section.numel_per_rank}, stored);
-    SectionState state{.shard = shard,
-                       .gradient = {},
-                       .unsharded = make_unsharded(section, shard)};
-    if (section.requires_grad) {
-      state.gradient = at::zeros({section.numel_per_rank}, stored);
-      state.gradient_offset = gradient_bytes_;
-      const std::int64_t bytes =
-          section.padded_numel * element_bytes(section.gathered_dtype);
-      gradient_bytes_ += (bytes + 63) / 64 * 64;
+    SectionState state{.layout = &section};
+    state.sharded = groups_.sharded() && section.placement == Placement::Shard;
+    state.source = source_of(section, state.sharded, !groups_.sharded());
+    state.shard = at::zeros({section.numel_per_rank},
+                            to_scalar_type(section.stored_dtype));
+    const c10::ScalarType gathered = to_scalar_type(section.gathered_dtype);
+    if (state.source == WholeSource::Cast) {
+      state.cast = at::zeros({section.padded_numel}, gathered);
     }
+    if (groups_.secondary && state.sharded) {
+      state.secondary = at::empty(
+          {section.padded_numel / groups_.secondary->world_size()}, gathered);
+    }
+    if (state.source == WholeSource::Gathered) {
+      state.slot_offset = slot_bytes_;
+      slot_bytes_ += aligned(state.unsharded_bytes());
+    } else if (state.source == WholeSource::Cast) {
+      // Nothing in the slot, but the unit has to be unsharded all the same.
+      slot_bytes_ = std::max(slot_bytes_, kAlignmentBytes);
+    }
+    state.unsharded = make_unsharded(state);
     sections_.push_back(std::move(state));
   }
 }
@@ -99,50 +116,116 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
   const int rank = groups_.gather->rank();
   for (std::size_t i = 0; i < members.size(); ++i) {
     const int index = static_cast<int>(i);
-    const SectionState& section =
-        sections_[static_cast<std::size_t>(layout_.section_of(index))];
-    const Section& described =
-        layout_.sections()[static_cast<std::size_t>(layout_.section_of(index))];
+    const SectionState& section = section_of(index);
     const Piece piece = layout_.piece(index, rank);
     const at::Tensor& whole = members[i].tensor;
-    const ShardedParameter::Faces faces{
+    ShardedParameter::Faces faces{
         .piece_data = piece_of(section.shard, piece),
-        .piece_gradient = described.requires_grad
-                              ? piece_of(section.gradient, piece)
-                              : at::Tensor(),
-        .unsharded =
-            section.unsharded.view(layout_.offset_of(index), whole.sizes(),
-                                   to_scalar_type(described.gathered_dtype)),
+        .unsharded = section.unsharded.view(
+            layout_.offset_of(index), whole.sizes(),
+            to_scalar_type(section.layout->gathered_dtype)),
     };
-    faces.piece_data.view({-1}).copy_(
-        whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));
-    num_trainable_ += described.requires_grad ? 1 : 0;
-    parameters_.emplace_back(members[i].name, whole, piece, faces);
+    if (!whole.is_meta()) {
+      faces.piece_data.view({-1}).copy_(
+          whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));
+    }
+    parameters_.emplace_back(members[i].name, whole, piece, std::move(faces));
+  }
+}
+
+bool FsdpUnit::update_trainable() {
+  bool changed = false;
+  for (ShardedParameter& parameter : parameters_) {
+    changed |= parameter.requires_grad() != parameter.tensor().requires_grad();
+  }
+  if (!changed) {
+    return false;
+  }
+  TORCH_CHECK_VALUE(gradient_state_ == GradientState::None && !partial_,
+                    "[fully_shard] requires_grad of parameters of unit '",
+                    name_,
+                    "' was changed while their gradients wait to be reduced. "
+                    "Change it between steps.");
+  const at::NoGradGuard no_grad;
+  num_trainable_ = 0;
+  for (SectionState& section : sections_) {
+    const auto& members = section.layout->parameters;
+    section.trainable =
+        std::any_of(members.begin(), members.end(), [this](int index) {
+          return parameters_[static_cast<std::size_t>(index)]
+              .tensor()
+              .requires_grad();
+        });
+    if (section.trainable && !section.gradient.defined()) {
+      // Kept when frozen again: optimizers may hold it.
+      section.gradient = at::zeros_like(section.shard);
+    }
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    ShardedParameter& parameter = parameters_[i];
+    const bool trainable = parameter.tensor().requires_grad();
+    num_trainable_ += trainable ? 1 : 0;
+    parameter.set_piece_gradient(
+        trainable ? piece_of(section_of(static_cast<int>(i)).gradient,
+                             parameter.piece())
+                  : at::Tensor());
+  }
+  place_gradients();
+  return true;
+}
+
+/// Where each section's gradients lie in the slot.
+void FsdpUnit::place_gradients() {
+  for (const GradientUse use : {GradientUse::Reduced, GradientUse::KeptWhole}) {
+    const auto u = static_cast<std::size_t>(use);
+    gradient_bytes_[u] = 0;
+    for (SectionState& section : sections_) {
+      if (section.trainable) {
+        section.gradient_offset[u] = gradient_bytes_[u];
+        gradient_bytes_[u] +=
+            aligned(section.layout->padded_numel *
+                    element_bytes(gradient_dtype(section, use)));
+      }
+    }
   }
 }
 
 void FsdpUnit::attach() {
   const bool whole = unsharded_bytes() == 0;
-  show(parameters_,
-       whole ? &ShardedParameter::show_unsharded
-             : &ShardedParameter::show_sharded,
-       weak_from_this());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (whole) {
+      parameters_[i].show_unsharded(index, weak_from_this());
+    } else {
+      parameters_[i].show_sharded(index, weak_from_this());
+    }
+  }
   parameter_state_ =
       whole ? ParameterState::Unsharded : ParameterState::Sharded;
 }
 
-std::int64_t FsdpUnit::unsharded_bytes() const {
-  if (!groups_.sharded()) {
-    const auto& sections = layout_.sections();
-    const bool cast = std::any_of(
-        sections.begin(), sections.end(), [](const Section& section) {
-          return section.stored_dtype != section.gathered_dtype;
-        });
-    if (!cast) {
-      return 0;
+std::int64_t FsdpUnit::gradient_bytes(GradientUse use) const {
+  return gradient_bytes_[static_cast<std::size_t>(use)];
+}
+
+std::int64_t FsdpUnit::all_reduce_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SectionState& section : sections_) {
+    if (groups_.replicate && section.trainable) {
+      bytes += static_cast<std::int64_t>(section.gradient.nbytes());
     }
   }
-  return layout_.unsharded_bytes();
+  return bytes;
+}
+
+std::int64_t FsdpUnit::secondary_bytes() const {
+  std::int64_t bytes = 0;
+  for (const SectionState& section : sections_) {
+    if (section.secondary.defined()) {
+      bytes += static_cast<std::int64_t>(section.secondary.nbytes());
+    }
+  }
+  return bytes;
 }
 
 bool FsdpUnit::owns_memory_of(const at::Tensor& tensor) const {
@@ -150,61 +233,6 @@ bool FsdpUnit::owns_memory_of(const at::Tensor& tensor) const {
                      [&tensor](const SectionState& section) {
                        return section.unsharded.holds(tensor);
                      });
-}
-
-const at::Tensor& FsdpUnit::shard(int section) const {
-  return sections_[static_cast<std::size_t>(section)].shard;
-}
-
-const at::Tensor& FsdpUnit::shard_gradient(int section) const {
-  return sections_[static_cast<std::size_t>(section)].gradient;
-}
-
-void FsdpUnit::start_unshard(CommBuffer& slot) {
-  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Sharded, name_);
-  for (ShardedParameter& parameter : parameters_) {
-    parameter.adopt_assignment();
-  }
-  std::vector<GatherPart> parts;
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    const Section& section = layout_.sections()[i];
-    parts.push_back({
-        .local = sections_[i].shard.const_data_ptr(),
-        .local_dtype = section.stored_dtype,
-        .full = slot.data() + layout_.unsharded_offset(static_cast<int>(i)),
-        .full_dtype = section.gathered_dtype,
-        .numel = section.numel_per_rank,
-    });
-  }
-  gather_ = groups_.gather->all_gather_into(parts, &slot, name_);
-  parameter_slot_ = &slot;
-  parameter_state_ = ParameterState::Unsharding;
-}
-
-void FsdpUnit::finish_unshard() {
-  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharding, name_);
-  gather_.wait();
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    sections_[i].unsharded.bind(parameter_slot_->data() +
-                                layout_.unsharded_offset(static_cast<int>(i)));
-  }
-  show(parameters_, &ShardedParameter::show_unsharded, weak_from_this());
-  parameter_state_ = ParameterState::Unsharded;
-}
-
-CommBuffer& FsdpUnit::reshard() {
-  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, name_);
-  if (parameter_state_ == ParameterState::Unsharding) {
-    gather_.wait();  // peers may still be writing to the slot
-  } else {
-    show(parameters_, &ShardedParameter::show_sharded, weak_from_this());
-    for (SectionState& section : sections_) {
-      section.unsharded.release();
-    }
-  }
-  groups_.gather->release(*parameter_slot_);
-  parameter_state_ = ParameterState::Sharded;
-  return *std::exchange(parameter_slot_, nullptr);
 }
 
 }  // namespace accordion

@@ -7,38 +7,30 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "accordion/comm/communicator.h"
+#include "accordion/fsdp/comm_groups.h"
 #include "accordion/fsdp/gradient_sink.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/fsdp/section_state.h"
 #include "accordion/fsdp/sharded_parameter.h"
 #include "accordion/fsdp/unit_discovery.h"
-#include "accordion/fsdp/unsharded_storage.h"
 #include "accordion/shard/unit_layout.h"
 
 namespace accordion {
 
-/// The communicators of a sharded module. A strategy is a choice of these:
-/// full_shard gathers and reduce-scatters over all ranks; no_shard "gathers"
-/// over a group of one, which leaves a cast or nothing, and all-reduces.
-struct CommGroups {
-  std::shared_ptr<Communicator> gather;  ///< ranks that hold pieces of one copy
-  std::shared_ptr<Communicator> reduce;  ///< ranks whose gradients are summed
-
-  [[nodiscard]] bool sharded() const { return gather->world_size() > 1; }
-};
-
 /// Parameters of a unit. Memory of a rank beyond its shards, in brackets.
 enum class ParameterState {
-  Sharded,     ///< the module holds pieces [0]
+  Sharded,     ///< the module holds pieces [0, or secondary_bytes]
   Unsharding,  ///< an all-gather is in flight into a slot [unsharded_bytes]
   Unsharded,   ///< the module holds whole parameters [unsharded_bytes]
 };
 
 /// Gradients of a unit's whole parameters.
 enum class GradientState {
-  None,        ///< [0]
-  Collecting,  ///< backward writes them to a slot [gradient_bytes]
-  Reducing,    ///< a reduction reads the slot [gradient_bytes]
+  None,         ///< [0]
+  Collecting,   ///< backward writes them to a slot [gradient_bytes]
+  Whole,        ///< complete, and kept for the next pass [gradient_bytes]
+  Reducing,     ///< a reduction reads the slot [gradient_bytes]
+  AllReducing,  ///< the shards are being summed over replicas [0]
 };
 
 /// One FSDP unit: its shards, and the transitions between the states above.
@@ -71,45 +63,83 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] const std::vector<ShardedParameter>& parameters() const {
     return parameters_;
   }
+  [[nodiscard]] const std::vector<SectionState>& sections() const {
+    return sections_;
+  }
   [[nodiscard]] ParameterState parameter_state() const {
     return parameter_state_;
   }
   [[nodiscard]] GradientState gradient_state() const { return gradient_state_; }
-  /// Bytes of the slot that unshard needs; 0 where parameters are always whole.
-  [[nodiscard]] std::int64_t unsharded_bytes() const;
-  /// Bytes of the slot that gradients need; 0 where all are frozen.
-  [[nodiscard]] std::int64_t gradient_bytes() const { return gradient_bytes_; }
   [[nodiscard]] const CommGroups& groups() const { return groups_; }
+  /// Bytes of the slot that unshard needs; 0 where parameters are always whole.
+  [[nodiscard]] std::int64_t unsharded_bytes() const { return slot_bytes_; }
+  /// Bytes of the slot that gradients need in a pass that reduces them at once,
+  /// or keeps them whole, in the reduction's dtype; 0 where all are frozen.
+  [[nodiscard]] std::int64_t gradient_bytes(GradientUse use) const;
+  /// Of those, what this unit holds now.
+  [[nodiscard]] std::int64_t whole_gradient_bytes() const {
+    return gradient_slot_ == nullptr ? 0 : gradient_bytes(gradient_use_);
+  }
+  /// Bytes of the all-reduce over replicas; 0 without replicas.
+  [[nodiscard]] std::int64_t all_reduce_bytes() const;
+  /// Bytes of the copy that stays between forward and backward where
+  /// `groups().secondary` holds one.
+  [[nodiscard]] std::int64_t secondary_bytes() const;
   /// Whether the tensor's memory is that of this unit's unsharded parameters.
   [[nodiscard]] bool owns_memory_of(const at::Tensor& tensor) const;
 
-  /// This rank's shard [numel_per_rank] and gradient [numel_per_rank] of a
-  /// section; the gradient is undefined where frozen.
-  [[nodiscard]] const at::Tensor& shard(int section) const;
-  [[nodiscard]] const at::Tensor& shard_gradient(int section) const;
+  /// Follows changes of requires_grad; returns whether there were any.
+  ///
+  /// Requires  GradientState::None or Whole; every rank makes the same changes
+  bool update_trainable();
+
+  // ---- Parameters: unit_parameters.cpp ----
 
   /// Sharded -> Unsharding. `slot` is not used by anything else until reshard.
   ///
-  /// Comm    one grouped all-gather of layout().unsharded_bytes()
+  /// Comm    one grouped all-gather of unsharded_bytes(); over the secondary
+  ///         group after reshard_to_secondary
   /// Throws  c10::ValueError for a replaced piece (ShardedParameter)
   void start_unshard(CommBuffer& slot);
   /// Unsharding -> Unsharded. Throws CommError.
   void finish_unshard();
   /// Unsharding or Unsharded -> Sharded. Returns the slot.
   CommBuffer& reshard();
+  /// Unsharded -> Sharded, with a copy spread over the secondary group from
+  /// which the next unshard gathers. Returns the slot.
+  CommBuffer& reshard_to_secondary();
+  /// Forgets that copy: the parameters are about to change.
+  void drop_secondary() { has_secondary_ = false; }
 
-  /// None -> Collecting.
-  void begin_gradients(CommBuffer& slot);
-  /// Whether every trainable parameter's gradient arrived.
+  // ---- Gradients: unit_gradients.cpp ----
+
+  /// None -> Collecting into `slot`.
+  void begin_gradients(CommBuffer& slot, GradientUse use);
+  /// Whole -> Collecting: the pass adds to what is there.
+  void resume_gradients();
+  /// Whether every trainable parameter's gradient arrived in this pass.
   [[nodiscard]] bool gradients_complete() const;
-  /// Collecting -> Reducing. Gradients that did not arrive count as zero.
+  /// Collecting -> Whole.
+  void keep_gradients();
+  /// Collecting or Whole -> Reducing. Gradients that did not arrive count as
+  /// zero.
   ///
-  /// Comm  one grouped reduce-scatter (all-reduce where not sharded) of
-  ///       gradient_bytes(), averaged over the ranks
-  void start_reduce();
-  /// Reducing -> None. The mean over ranks was added to, or has become,
-  /// `.grad()` of the pieces. Returns the slot. Throws CommError.
+  /// Comm  one grouped reduce-scatter of sharded sections and one grouped
+  ///       all-reduce of whole ones, of gradient_bytes() together; the sum is
+  ///       multiplied by `scale`
+  void start_reduce(double scale);
+  /// Reducing -> None. The result was added to, or has become, `.grad()` of the
+  /// pieces; with replicas it is a partial sum until they are all-reduced.
+  /// Returns the slot. Throws CommError.
   CommBuffer& finish_reduce();
+  /// Whether the gradients are partial sums, of the shard axis only.
+  [[nodiscard]] bool has_partial_gradients() const { return partial_; }
+  /// None -> AllReducing.
+  ///
+  /// Comm  one grouped all-reduce over replicas of all_reduce_bytes(); the mean
+  void start_all_reduce();
+  /// AllReducing -> None. Throws CommError.
+  void finish_all_reduce();
   /// Any -> None, without a result: for a step that failed.
   CommBuffer* drop_gradients();
 
@@ -117,22 +147,25 @@ class FsdpUnit : public GradientReceiver,
   [[noreturn]] void reject_gradient(int parameter) override;
 
  private:
-  /// What a section needs at run time.
-  struct SectionState {
-    at::Tensor shard;                  // [numel_per_rank] stored dtype
-    at::Tensor gradient;               // [numel_per_rank] stored dtype
-    UnshardedStorage unsharded;        // padded_numel of gathered dtype
-    std::int64_t gradient_offset = 0;  // in the gradient slot, bytes
-  };
-
-  [[nodiscard]] UnshardedStorage make_unsharded(const Section& section,
-                                                const at::Tensor& shard) const;
   void make_sections();
   void make_parameters(const std::vector<MemberParameter>& members);
-  [[nodiscard]] std::byte* gradient_data(int section) const;
-  [[nodiscard]] at::Tensor gradient_in_slot(int parameter) const;
+  [[nodiscard]] UnshardedStorage make_unsharded(
+      const SectionState& section) const;
+  void place_gradients();
+  [[nodiscard]] DType gradient_dtype(const SectionState& section,
+                                     GradientUse use) const;
+  [[nodiscard]] SectionState& section_of(int parameter) {
+    return sections_[static_cast<std::size_t>(layout_.section_of(parameter))];
+  }
+  [[nodiscard]] Work gather(CommBuffer& slot);
+  void bind_sections();
+  [[nodiscard]] CommBuffer& free_slot();
+  [[nodiscard]] bool slot_is_gathered() const;
+  [[nodiscard]] std::byte* gradient_data(const SectionState& section) const;
+  [[nodiscard]] at::Tensor gradient_in_slot(int parameter);
   void zero_missing_gradients();
-  [[nodiscard]] bool prepare_accumulation(int section);
+  [[nodiscard]] bool prepare_accumulation(const SectionState& section);
+  void publish_gradients();
 
   std::string name_;
   CommGroups groups_;
@@ -141,17 +174,24 @@ class FsdpUnit : public GradientReceiver,
   UnitLayout layout_;
   std::vector<SectionState> sections_;
   std::vector<ShardedParameter> parameters_;
-  std::int64_t gradient_bytes_ = 0;
+  std::int64_t slot_bytes_ = 0;
+  std::int64_t gradient_bytes_[2] = {0, 0};  // by GradientUse
   int num_trainable_ = 0;
 
   ParameterState parameter_state_ = ParameterState::Sharded;
-  GradientState gradient_state_ = GradientState::None;
   CommBuffer* parameter_slot_ = nullptr;
-  CommBuffer* gradient_slot_ = nullptr;
-  std::vector<bool> arrived_;  // per parameter, while Collecting
-  int num_arrived_ = 0;
   Work gather_;
+  bool has_secondary_ = false;
+
+  GradientState gradient_state_ = GradientState::None;
+  GradientUse gradient_use_ = GradientUse::Reduced;
+  CommBuffer* gradient_slot_ = nullptr;
+  std::vector<bool> filled_;   // per parameter: its part of the slot counts
+  std::vector<bool> arrived_;  // per parameter, in this pass
+  int num_arrived_ = 0;
+  bool partial_ = false;
   Work reduction_;
+  Work whole_reduction_;  // of sections that are whole on every rank
 };
 
 }  // namespace accordion

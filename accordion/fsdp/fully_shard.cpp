@@ -12,64 +12,128 @@ namespace accordion {
 namespace {
 
 constexpr const char* kShardAxis = "shard";
+constexpr const char* kReplicateAxis = "replicate";
+
+void check_mesh(const DeviceMesh& mesh) {
+  const bool has_replicas = mesh.has_axis(kReplicateAxis);
+  TORCH_CHECK_VALUE(
+      mesh.has_axis(kShardAxis) &&
+          mesh.axes().size() == (has_replicas ? 2U : 1U),
+      "[fully_shard] the mesh needs one axis named '", kShardAxis,
+      "' over all ranks, or two named '", kReplicateAxis, "' and '", kShardAxis,
+      "': DeviceMeshOptions{.axes = {{\"replicate\", 2}, {\"shard\", 4}}}");
+}
 
 void check_options(const FsdpOptions& options, const DeviceMesh& mesh) {
-  TORCH_CHECK_VALUE(options.prefetch >= 0, "[fully_shard] prefetch is ",
-                    options.prefetch,
-                    "; it counts units gathered ahead, 0 or more");
-  TORCH_CHECK_VALUE(mesh.axes().size() == 1 && mesh.has_axis(kShardAxis),
-                    "[fully_shard] the mesh needs one axis named '", kShardAxis,
-                    "' over all ranks");
+  TORCH_CHECK_VALUE(options.prefetch >= 0 && options.prefetch_bytes >= 0,
+                    "[fully_shard] prefetch is ", options.prefetch,
+                    " units and ", options.prefetch_bytes,
+                    " bytes; both count what is gathered ahead, 0 or more");
   for (const auto& dtype :
        {options.precision.param_dtype, options.precision.reduce_dtype,
-        options.precision.output_dtype}) {
+        options.precision.output_dtype, options.precision.buffer_dtype}) {
     TORCH_CHECK_VALUE(!dtype || c10::isFloatingType(*dtype),
                       "[fully_shard] precision is ", c10::toString(*dtype),
                       "; choose a floating-point dtype");
   }
+  TORCH_CHECK_VALUE(options.gradient_divide_factor.value_or(1.0) > 0,
+                    "[fully_shard] gradient_divide_factor is ",
+                    options.gradient_divide_factor.value_or(1.0),
+                    "; sums of gradients are divided by it, so it is above 0");
+  TORCH_CHECK_VALUE(options.min_shard_numel >= 0,
+                    "[fully_shard] min_shard_numel is ",
+                    options.min_shard_numel, "; it counts elements, 0 or more");
+  const int ranks = mesh.size(kShardAxis);
+  TORCH_CHECK_VALUE(
+      options.reshard_to_ranks >= 0 && (options.reshard_to_ranks == 0 ||
+                                        ranks % options.reshard_to_ranks == 0),
+      "[fully_shard] reshard_to_ranks is ", options.reshard_to_ranks,
+      "; choose a divisor of the shard axis' ", ranks,
+      " ranks, usually the ranks of a host, or 0");
+  TORCH_CHECK_VALUE(
+      options.reshard_to_ranks == 0 || options.strategy == Strategy::FullShard,
+      "[fully_shard] reshard_to_ranks is ", options.reshard_to_ranks,
+      ", but only full_shard reshards between forward and "
+      "backward. Leave it 0.");
+  TORCH_CHECK_VALUE(
+      options.accumulation != Accumulation::DeferredAllReduce ||
+          mesh.size(kReplicateAxis) > 1,
+      "[fully_shard] accumulation is DeferredAllReduce, but the mesh has no "
+      "axis 'replicate' of 2 or more ranks to put an all-reduce off for");
 }
 
-std::shared_ptr<Communicator> axis_communicator(const DeviceMesh& mesh) {
+std::shared_ptr<Communicator> axis_communicator(const DeviceMesh& mesh,
+                                                const char* axis) {
   // Shares the mesh's ownership.
-  return {std::make_shared<DeviceMesh>(mesh), &mesh.communicator(kShardAxis)};
+  return {std::make_shared<DeviceMesh>(mesh), &mesh.communicator(axis)};
 }
 
-CommGroups make_groups(Strategy strategy, const DeviceMesh& mesh) {
-  std::shared_ptr<Communicator> all = axis_communicator(mesh);
-  if (strategy == Strategy::FullShard) {
-    return {.gather = all, .reduce = all};
+CommGroups make_groups(const FsdpOptions& options, const DeviceMesh& mesh) {
+  if (options.strategy == Strategy::NoShard) {
+    std::shared_ptr<Communicator> world{std::make_shared<DeviceMesh>(mesh),
+                                        &mesh.world()};
+    return {.gather = make_lone_communicator("none", world->timeout()),
+            .reduce = world};
   }
-  return {.gather = make_lone_communicator("none", all->timeout()),
-          .reduce = all};
+  std::shared_ptr<Communicator> shard = axis_communicator(mesh, kShardAxis);
+  CommGroups groups{.gather = shard, .reduce = shard};
+  if (mesh.size(kReplicateAxis) > 1) {
+    groups.replicate = axis_communicator(mesh, kReplicateAxis);
+  }
+  if (options.reshard_to_ranks > 1 &&
+      options.reshard_to_ranks < shard->world_size()) {
+    groups.secondary = mesh.neighbours(kShardAxis, options.reshard_to_ranks);
+  }
+  return groups;
 }
 
-/// The root is needed again as soon as backward begins, and without sharding
-/// freeing a unit would only repeat its cast.
-bool is_kept(const UnitMembers& members, const FsdpOptions& options) {
-  const bool reshard = options.reshard_after_forward.value_or(
-      options.strategy == Strategy::FullShard && members.parent != -1);
-  return !reshard;
+std::shared_ptr<SlotPools> make_pools(const CommGroups& groups) {
+  const SlotPool::Kind parameters =
+      groups.secondary ? SlotPool::Kind::Private : SlotPool::Kind::Common;
+  return std::make_shared<SlotPools>(
+      SlotPools{.parameters = {parameters, groups.gather},
+                .gradients = {SlotPool::Kind::Exported, groups.reduce}});
+}
+
+UnitSettings make_settings(const UnitMembers& members,
+                           const FsdpOptions& options) {
+  return {.reshard_after_forward =
+              reshards_after_forward(options, members.parent == -1),
+          .stays_in_evaluation = !options.reshard_after_forward.value_or(true)};
+}
+
+PassSettings make_pass_settings(const FsdpOptions& options) {
+  const bool zero1 = options.strategy == Strategy::ShardOptimizer;
+  return {.accumulation = options.accumulation.value_or(
+              zero1 ? Accumulation::Unsharded : Accumulation::Sharded),
+          .keep_parameters =
+              options.keep_parameters_across_microbatches.value_or(zero1),
+          .divide_factor = options.gradient_divide_factor};
 }
 
 }  // namespace
 
 void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
                  const FsdpOptions& options) {
+  check_mesh(mesh);
   check_options(options, mesh);
-  std::vector<UnitMembers> members = discover_units(root);
+  std::vector<UnitMembers> members =
+      discover_units(root, placement_rule(options));
   verify_ranks(members, mesh.world(), options.verify_parameters);
 
-  const CommGroups groups = make_groups(options.strategy, mesh);
+  const CommGroups groups = make_groups(options, mesh);
   std::vector<UnitBase*> bases;
   std::vector<Executor::UnitPlan> plans;
   for (UnitMembers& unit : members) {
     bases.push_back(unit.unit);
-    const bool kept = is_kept(unit, options);
-    plans.push_back({std::move(unit), groups, kept});
+    const UnitSettings settings = make_settings(unit, options);
+    plans.push_back({std::move(unit), groups, settings});
   }
-  const auto state = std::make_shared<FsdpState>(
-      FsdpState{mesh, std::make_shared<Executor>(std::move(plans), options)});
-  state->executor->attach();
+  const auto executor =
+      std::make_shared<Executor>(std::move(plans), options, make_pools(groups));
+  executor->pass_settings() = make_pass_settings(options);
+  const auto state = std::make_shared<FsdpState>(FsdpState{mesh, executor});
+  executor->attach();
   for (std::size_t i = 0; i < bases.size(); ++i) {
     bases[i]->attach(std::make_shared<FsdpHooks>(state, static_cast<int>(i)));
   }

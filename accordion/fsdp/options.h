@@ -1,16 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <string_view>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 namespace accordion {
 
-/// What is sharded. docs/algorithms.md has the bytes and collectives of each.
+/// What is sharded over the mesh's axis "shard". docs/algorithms.md has the
+/// bytes and collectives of each. On a mesh with an axis "replicate" as well,
+/// every strategy is its hybrid: sharded inside, averaged over replicas.
 enum class Strategy {
-  FullShard,  ///< parameters, gradients and optimizer state (ZeRO-3)
-  NoShard,    ///< nothing; gradients are all-reduced (DDP)
+  /// Parameters, gradients and optimizer state (ZeRO-3).
+  FullShard,
+  /// The same, but whole from forward to backward (ZeRO-2 as in FSDP2).
+  ShardGradOp,
+  /// Optimizer state, and the copy that it updates; whole parameters and whole
+  /// gradients over all microbatches of a step (ZeRO-1).
+  ShardOptimizer,
+  /// Nothing; gradients are all-reduced (DDP).
+  NoShard,
+};
+
+/// What happens to gradients at the end of a backward that is not the last of
+/// its step (set_is_last_backward).
+enum class Accumulation {
+  /// Reduced each time, added to the sharded `.grad()`.
+  Sharded,
+  /// Kept whole in the reduction's dtype; nothing is communicated.
+  Unsharded,
+  /// Reduced over the shard axis each time, over replicas the last time.
+  DeferredAllReduce,
 };
 
 /// Precision of computation and communication. Sharded parameters, gradients
@@ -18,28 +42,79 @@ enum class Strategy {
 struct MixedPrecision {
   /// Of unsharded parameters and so of computation; unset: the stored dtype.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
-  /// To which the sum of the ranks' gradients is rounded; unset: the stored
-  /// dtype. The sum itself is taken in fp32.
+  /// To which the sum of the ranks' gradients is rounded, and in which whole
+  /// gradients are added up over microbatches; unset: the stored dtype. The sum
+  /// over ranks itself is taken in fp32.
   std::optional<c10::ScalarType> reduce_dtype = std::nullopt;
   /// To which a unit's floating-point outputs are cast; unset: not cast.
   std::optional<c10::ScalarType> output_dtype = std::nullopt;
   /// Casts a unit's floating-point inputs to param_dtype.
   bool cast_forward_inputs = true;
+  /// To which floating-point buffers are cast, once, less those of norms,
+  /// whose running statistics need their range; unset: not cast.
+  std::optional<c10::ScalarType> buffer_dtype = std::nullopt;
 };
 
-/// Options of fully_shard. Immutable once sharded.
+/// How one parameter is placed.
+enum class ParameterPlacement {
+  Shard,      ///< cut over the shard axis
+  Replicate,  ///< whole on every rank, its gradients all-reduced
+  Ignore,     ///< left alone: the user keeps ranks equal
+};
+
+/// What a placement callback sees of a parameter.
+struct ParameterInfo {
+  std::string_view name;  ///< FQN
+  c10::IntArrayRef shape;
+  bool requires_grad = true;
+};
+
+/// Options of fully_shard. Immutable once sharded; what may change between
+/// steps is in fsdp/controls.h.
 struct FsdpOptions {
   Strategy strategy = Strategy::FullShard;
   MixedPrecision precision = {};
   /// Frees a unit's unsharded parameters between forward and backward. Unset:
-  /// true for every unit but the root, which backward needs at once.
+  /// true under FullShard for every unit but the root, which backward needs at
+  /// once; else false.
   std::optional<bool> reshard_after_forward = std::nullopt;
+  /// Where units are resharded after forward, to how many neighbouring ranks,
+  /// which then hold one copy until backward and gather among themselves, as
+  /// when they share a host (hpZ). Divides the shard axis. 0: all ranks.
+  int reshard_to_ranks = 0;
   /// Units gathered ahead of the one that computes, forward and backward;
   /// 0 gathers each when it is needed.
   int prefetch = 1;
+  /// Most bytes gathered ahead; 0: as many as `prefetch` says.
+  std::int64_t prefetch_bytes = 0;
+  /// Unset: Unsharded under ShardOptimizer, else Sharded.
+  std::optional<Accumulation> accumulation = std::nullopt;
+  /// Whether parameters stay whole from one microbatch to the next. Unset: true
+  /// under ShardOptimizer only.
+  std::optional<bool> keep_parameters_across_microbatches = std::nullopt;
+  /// What sums of gradients over ranks are divided by; unset: the number of
+  /// ranks, the mean. 1 where the loss is divided by a global count already.
+  std::optional<double> gradient_divide_factor = std::nullopt;
+  /// Parameters of fewer elements are replicated: small ones cost more latency
+  /// than memory.
+  std::int64_t min_shard_numel = 0;
+  /// Decides by name and shape; unset: min_shard_numel decides.
+  std::function<ParameterPlacement(const ParameterInfo&)> placement = {};
   /// Compares the parameters' values across ranks. Off for a module whose
   /// values are assigned afterwards, piece by piece, through local_parameters.
   bool verify_parameters = true;
+  /// Takes the values of rank 0 instead of comparing.
+  bool broadcast_parameters = false;
 };
+
+/// FsdpOptions::reshard_after_forward of a unit, where it is unset too. The
+/// root is needed again as soon as backward begins; without sharding, freeing a
+/// unit would only repeat its cast.
+[[nodiscard]] inline bool reshards_after_forward(const FsdpOptions& options,
+                                                 bool is_root) {
+  return options.reshard_after_forward.value_or(
+      options.strategy == Strategy::FullShard &&
+      options.reshard_to_ranks != 1 && !is_root);
+}
 
 }  // namespace accordion

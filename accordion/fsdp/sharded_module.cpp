@@ -7,10 +7,19 @@
 
 #include "accordion/fsdp/fsdp_state.h"
 #include "accordion/fsdp/scalar_type.h"
+#include "accordion/fsdp/section_state.h"
 
 namespace accordion {
 
 namespace {
+
+/// Ranks that hold the same elements of a parameter as this one.
+int replicas_of(const FsdpUnit& unit, int index) {
+  const SectionState& section = unit.sections()[static_cast<std::size_t>(
+      unit.layout().section_of(index))];
+  const CommGroups& groups = unit.groups();
+  return section.sharded ? groups.num_replicas() : groups.num_ranks();
+}
 
 LocalParameter describe(const FsdpUnit& unit, int index) {
   const ShardedParameter& parameter =
@@ -25,8 +34,7 @@ LocalParameter describe(const FsdpUnit& unit, int index) {
       .gradient = gradient.defined() ? gradient.view({-1}) : at::Tensor(),
       .parameter = parameter.tensor(),
       .requires_grad = parameter.requires_grad(),
-      .replicas =
-          unit.groups().sharded() ? 1 : unit.groups().reduce->world_size(),
+      .replicas = replicas_of(unit, index),
   };
 }
 
@@ -49,6 +57,11 @@ struct Located {
   int parameter;
 };
 
+const SectionState& section_of(const Located& at) {
+  return at.unit->sections()[static_cast<std::size_t>(
+      at.unit->layout().section_of(at.parameter))];
+}
+
 Located locate(const FsdpState& state, std::string_view name,
                const char* caller) {
   for (const auto& unit : state.executor->units()) {
@@ -62,11 +75,17 @@ Located locate(const FsdpState& state, std::string_view name,
                     "'. accordion::local_parameters(net) lists the names.");
 }
 
-at::Tensor gather_parameter(const Located& at, const at::Tensor& shard) {
+/// The whole of a parameter, from the flat tensor of its section (parameters or
+/// gradients) that this rank holds.
+at::Tensor gather_parameter(const Located& at, const at::Tensor& flat) {
   const UnitLayout& layout = at.unit->layout();
   const auto& parameter =
       at.unit->parameters()[static_cast<std::size_t>(at.parameter)];
-  return gather_flat(*at.unit->groups().gather, shard, parameter.name())
+  const at::Tensor whole =
+      section_of(at).sharded
+          ? gather_flat(*at.unit->groups().gather, flat, parameter.name())
+          : flat;
+  return whole
       .narrow(0, layout.offset_of(at.parameter), layout.numel(at.parameter))
       .view(parameter.faces().unsharded.sizes())
       .clone();
@@ -90,11 +109,11 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
   std::vector<FlatShard> result;
   for (const auto& unit : state.executor->units()) {
     for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
-      const int section = static_cast<int>(s);
-      FlatShard shard{.parameters = unit->shard(section),
-                      .gradients = unit->shard_gradient(section),
-                      .pieces = {},
-                      .offsets = {}};
+      const SectionState& section = unit->sections()[s];
+      FlatShard shard{
+          .parameters = section.shard,
+          .gradients = section.trainable ? section.gradient : at::Tensor(),
+          .sharded = section.sharded};
       for (const int i : unit->layout().sections()[s].parameters) {
         shard.pieces.push_back(describe(*unit, i));
         shard.offsets.push_back(unit->parameters()[static_cast<std::size_t>(i)]
@@ -117,8 +136,7 @@ torch::Tensor full_parameter(const torch::nn::Module& root,
   const FsdpState& state = sharded_state(root, "full_parameter");
   const at::NoGradGuard no_grad;
   const Located at = locate(state, name, "full_parameter");
-  return gather_parameter(
-      at, at.unit->shard(at.unit->layout().section_of(at.parameter)));
+  return gather_parameter(at, section_of(at).shard);
 }
 
 torch::Tensor full_gradient(const torch::nn::Module& root,
@@ -126,9 +144,11 @@ torch::Tensor full_gradient(const torch::nn::Module& root,
   const FsdpState& state = sharded_state(root, "full_gradient");
   const at::NoGradGuard no_grad;
   const Located at = locate(state, name, "full_gradient");
-  const at::Tensor& gradient =
-      at.unit->shard_gradient(at.unit->layout().section_of(at.parameter));
-  TORCH_CHECK_VALUE(gradient.defined(), "[full_gradient] parameter '", name,
+  const at::Tensor& gradient = section_of(at).gradient;
+  const auto& parameter =
+      at.unit->parameters()[static_cast<std::size_t>(at.parameter)];
+  TORCH_CHECK_VALUE(parameter.requires_grad(), "[full_gradient] parameter '",
+                    name,
                     "' is frozen (requires_grad is false), so it has none");
   return gather_parameter(at, gradient);
 }
@@ -143,21 +163,26 @@ void set_step_schedule(torch::nn::Module& root, StepSchedule schedule) {
 }
 
 ShardedBytes sharded_bytes(const torch::nn::Module& root) {
-  const Executor& executor = *sharded_state(root, "sharded_bytes").executor;
+  const Executor& executor = *unsettled_state(root, "sharded_bytes").executor;
   ShardedBytes bytes;
   for (const auto& unit : executor.units()) {
-    for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
-      const int section = static_cast<int>(s);
-      bytes.parameters +=
-          static_cast<std::int64_t>(unit->shard(section).nbytes());
-      if (unit->shard_gradient(section).defined()) {
-        bytes.gradients +=
-            static_cast<std::int64_t>(unit->shard_gradient(section).nbytes());
+    for (const SectionState& section : unit->sections()) {
+      bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
+      if (section.gradient.defined()) {
+        bytes.gradients += static_cast<std::int64_t>(section.gradient.nbytes());
+      }
+      if (section.cast.defined()) {
+        bytes.whole_copies += static_cast<std::int64_t>(section.cast.nbytes());
       }
     }
+    bytes.whole_copies += unit->secondary_bytes();
+    if (unit->parameter_state() != ParameterState::Sharded) {
+      bytes.unsharded_parameters += unit->unsharded_bytes();
+    }
+    bytes.whole_gradients += unit->whole_gradient_bytes();
   }
-  bytes.parameter_slots = executor.parameter_slots().allocated_bytes();
-  bytes.gradient_slots = executor.gradient_slots().allocated_bytes();
+  bytes.parameter_slots = executor.pools().parameters.allocated_bytes();
+  bytes.gradient_slots = executor.pools().gradients.allocated_bytes();
   return bytes;
 }
 

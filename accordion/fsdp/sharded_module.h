@@ -41,10 +41,12 @@ std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
 /// A unit's parameters of one dtype and requires_grad, as this rank holds them:
 /// what an optimizer that works on flat memory needs. See UnitLayout.
 struct FlatShard {
-  torch::Tensor parameters;  ///< [numel_per_rank], padding is zero
-  torch::Tensor gradients;   ///< [numel_per_rank], undefined where frozen
-  std::vector<LocalParameter> pieces;  ///< views of both, in order
-  std::vector<std::int64_t> offsets;   ///< of each piece in the shard, elements
+  torch::Tensor parameters = {};  ///< [numel_per_rank], padding is zero
+  torch::Tensor gradients = {};   ///< [numel_per_rank], undefined where frozen
+  /// Other ranks of shard_communicator hold the rest; false: each holds all.
+  bool sharded = true;
+  std::vector<LocalParameter> pieces = {};  ///< views of both, in order
+  std::vector<std::int64_t> offsets = {};   ///< of each piece in the shard
 };
 
 /// The shards of a sharded module, unit by unit.
@@ -72,15 +74,22 @@ StepSchedule step_schedule(const torch::nn::Module& root);
 /// Throws c10::ValueError when validate(schedule) finds a fault
 void set_step_schedule(torch::nn::Module& root, StepSchedule schedule);
 
-/// What a rank holds of a sharded module, in bytes, padding included.
+/// What a rank holds of a sharded module now, in bytes, padding included.
 struct ShardedBytes {
   std::int64_t parameters = 0;  ///< shards, in the stored dtype
   std::int64_t gradients = 0;   ///< of the shards
+  /// Copies of replicated parameters in param_dtype, and what neighbours keep
+  /// between forward and backward (FsdpOptions::reshard_to_ranks).
+  std::int64_t whole_copies = 0;
   /// Slots for unsharded parameters, and for gradients on their way to a
   /// reduction. Held from fully_shard on, whether in use or not.
   std::int64_t parameter_slots = 0;
   std::int64_t gradient_slots = 0;
+  /// Of those, in use: by units that are unsharded, and by whole gradients.
+  std::int64_t unsharded_parameters = 0;
+  std::int64_t whole_gradients = 0;
 };
+/// May be called anywhere, also between forward and backward.
 ShardedBytes sharded_bytes(const torch::nn::Module& root);
 
 }  // namespace accordion

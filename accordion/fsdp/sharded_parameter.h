@@ -21,13 +21,13 @@ namespace accordion {
 /// keeps working, and `.grad()` is the gradient of the piece at all times.
 class ShardedParameter {
  public:
-  /// `piece_data` [local_shape] and `piece_gradient` [local_shape] are views of
-  /// the unit's flat shard and flat gradient (undefined when frozen);
-  /// `unsharded` [global shape] of its unsharded storage.
+  /// `piece_data` [local_shape] and `piece_gradient` [local_shape] lie in the
+  /// unit's flat shard and flat gradient (undefined when frozen); `unsharded`
+  /// [global shape] in its unsharded storage.
   struct Faces {
-    at::Tensor piece_data;
-    at::Tensor piece_gradient;
-    at::Tensor unsharded;
+    at::Tensor piece_data = {};
+    at::Tensor piece_gradient = {};
+    at::Tensor unsharded = {};
   };
 
   ShardedParameter(std::string name, at::Tensor tensor, Piece piece,
@@ -39,6 +39,11 @@ class ShardedParameter {
   [[nodiscard]] const Faces& faces() const { return faces_; }
   [[nodiscard]] bool requires_grad() const {
     return faces_.piece_gradient.defined();
+  }
+
+  /// The gradient of the piece from now on; undefined when frozen.
+  void set_piece_gradient(at::Tensor gradient) {
+    faces_.piece_gradient = std::move(gradient);
   }
 
   void show_sharded(int index, const std::weak_ptr<GradientReceiver>& receiver);

@@ -5,9 +5,11 @@
 
 #include <c10/util/Exception.h>
 
+#include "accordion/comm/private_buffer.h"
+
 namespace accordion {
 
-void SlotPool::fit(std::span<const std::int64_t> bytes) {
+SlotMap SlotPool::fit(std::span<const std::int64_t> bytes) {
   // Largest first, so that a small slot does not use up a large buffer.
   std::vector<int> order(bytes.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -17,7 +19,7 @@ void SlotPool::fit(std::span<const std::int64_t> bytes) {
     return bytes[static_cast<std::size_t>(a)] >
            bytes[static_cast<std::size_t>(b)];
   });
-  scheduled_.assign(bytes.size(), -1);
+  SlotMap map(bytes.size(), -1);
   std::vector<int> used;
   for (const int slot : order) {
     const std::int64_t needed = bytes[static_cast<std::size_t>(slot)];
@@ -25,17 +27,18 @@ void SlotPool::fit(std::span<const std::int64_t> bytes) {
     Slot& chosen = found != nullptr ? *found : allocate(needed);
     const int index = static_cast<int>(&chosen - slots_.data());
     used.push_back(index);
-    scheduled_[static_cast<std::size_t>(slot)] = index;
+    map[static_cast<std::size_t>(slot)] = index;
   }
+  return map;
 }
 
-CommBuffer& SlotPool::take(int slot, std::int64_t bytes) {
+CommBuffer& SlotPool::take(const SlotMap& map, int slot, std::int64_t bytes) {
   Slot* chosen = nullptr;
   if (slot != kAnySlot) {
-    chosen = &slots_.at(static_cast<std::size_t>(
-        scheduled_.at(static_cast<std::size_t>(slot))));
+    chosen = &slots_.at(
+        static_cast<std::size_t>(map.at(static_cast<std::size_t>(slot))));
   }
-  if (chosen == nullptr || chosen->taken) {
+  if (chosen == nullptr || chosen->taken || chosen->buffer->bytes() < bytes) {
     chosen = smallest_free(bytes, {});
   }
   if (chosen == nullptr) {
@@ -88,12 +91,20 @@ SlotPool::Slot* SlotPool::smallest_free(std::int64_t bytes,
 }
 
 SlotPool::Slot& SlotPool::allocate(std::int64_t bytes) {
-  std::unique_ptr<CommBuffer> buffer =
-      kind_ == Kind::Parameters
-          ? communicator_.allocate_common(bytes, "unsharded parameters")
-          : communicator_.allocate_exported(bytes, "unsharded gradients");
-  slots_.push_back({std::move(buffer), false});
+  slots_.push_back({make_buffer(bytes), false});
   return slots_.back();
+}
+
+std::unique_ptr<CommBuffer> SlotPool::make_buffer(std::int64_t bytes) {
+  switch (kind_) {
+    case Kind::Common:
+      return communicator_->allocate_common(bytes, "unsharded parameters");
+    case Kind::Private:
+      return detail::make_private_buffer(bytes, "unsharded parameters");
+    case Kind::Exported:
+      return communicator_->allocate_exported(bytes, "unsharded gradients");
+  }
+  TORCH_INTERNAL_ASSERT(false, "unknown kind of slot pool");
 }
 
 }  // namespace accordion

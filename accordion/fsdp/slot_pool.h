@@ -11,32 +11,35 @@
 
 namespace accordion {
 
+/// Which buffer of a pool is slot i of a schedule.
+using SlotMap = std::vector<int>;
+
 /// The buffers into which units are gathered, or from which they are reduced.
 ///
-/// Sized by the schedule before a step, so that steps allocate nothing; the
-/// first step, which has no schedule, and steps that diverge take what fits and
-/// allocate the rest. All ranks do the same in the same order.
+/// Sized by the schedule before a pass, so that passes allocate nothing; the
+/// first pass, which has no schedule, and passes that diverge take what fits
+/// and allocate the rest. All ranks do the same in the same order. Several
+/// modules may share a pool.
 class SlotPool {
  public:
   enum class Kind {
-    Parameters,  ///< common buffers: targets of all-gathers
-    Gradients,   ///< exported buffers: sources of reductions
+    Common,    ///< targets of all-gathers, shared by the ranks
+    Private,   ///< targets of gathers over changing groups
+    Exported,  ///< sources of reductions
   };
 
-  SlotPool(Kind kind, Communicator& communicator)
-      : kind_(kind), communicator_(communicator) {}
+  SlotPool(Kind kind, std::shared_ptr<Communicator> communicator)
+      : kind_(kind), communicator_(std::move(communicator)) {}
 
-  /// Has a buffer of at least bytes[i] for each slot i of a schedule, from now
-  /// on called slot i.
+  /// Finds a free buffer of at least bytes[i] for each slot i of a schedule.
   ///
-  /// Requires  no buffer is taken
-  /// Comm      one allocation for each buffer that is missing
-  void fit(std::span<const std::int64_t> bytes);
+  /// Comm  one allocation for each buffer that is missing
+  SlotMap fit(std::span<const std::int64_t> bytes);
 
-  /// Takes the buffer of the schedule's slot `slot`. Without a slot, or where
-  /// an evaluation in between took it, the smallest free buffer of at least
+  /// Takes the buffer that `map` has for slot `slot`. Without a slot, or where
+  /// something else took it meanwhile, the smallest free buffer of at least
   /// `bytes`, or a new one.
-  CommBuffer& take(int slot, std::int64_t bytes);
+  CommBuffer& take(const SlotMap& map, int slot, std::int64_t bytes);
   static constexpr int kAnySlot = -1;
   void put_back(const CommBuffer& buffer);
 
@@ -52,11 +55,17 @@ class SlotPool {
 
   Slot* smallest_free(std::int64_t bytes, std::span<const int> except);
   Slot& allocate(std::int64_t bytes);
+  [[nodiscard]] std::unique_ptr<CommBuffer> make_buffer(std::int64_t bytes);
 
   Kind kind_;
-  Communicator& communicator_;
+  std::shared_ptr<Communicator> communicator_;
   std::vector<Slot> slots_;
-  std::vector<int> scheduled_;  // slot of the schedule -> index into slots_
+};
+
+/// The pools of one module, or of several that share them.
+struct SlotPools {
+  SlotPool parameters;
+  SlotPool gradients;
 };
 
 }  // namespace accordion

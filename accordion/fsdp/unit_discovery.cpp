@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 namespace accordion {
 
@@ -18,6 +19,7 @@ struct Found {
   std::string name;
   torch::Tensor tensor;
   int unit = kNoUnit;
+  ParameterPlacement placement = ParameterPlacement::Shard;
 };
 
 std::string join(const std::string& prefix, const std::string& key) {
@@ -30,17 +32,25 @@ std::string describe(const Found& found) {
 
 class Discovery {
  public:
+  explicit Discovery(const PlacementRule& place) : place_(place) {}
+
   std::vector<UnitMembers> run(torch::nn::Module& root) {
     visit(root, "", kNoUnit);
     TORCH_CHECK_VALUE(
         !units_.empty(), "[fully_shard] '", root.name(),
         "' contains no accordion::Unit, so there is nothing to gather. Declare "
         "it as accordion::Unit<Holder>, and its blocks too.");
+    std::erase_if(found_, [](const Found& found) {
+      return found.placement == ParameterPlacement::Ignore;
+    });
     check_owned(root);
     check_storages();
-    for (Found& found : found_) {
+    for (const Found& found : found_) {
       units_[static_cast<std::size_t>(found.unit)].parameters.push_back(
-          {found.name, found.tensor});
+          {found.name, found.tensor,
+           found.placement == ParameterPlacement::Replicate
+               ? Placement::Replicate
+               : Placement::Shard});
     }
     return std::move(units_);
   }
@@ -72,8 +82,12 @@ class Discovery {
     const auto [entry, is_new] = index_.try_emplace(
         tensor.unsafeGetTensorImpl(), static_cast<int>(found_.size()));
     if (is_new) {
-      check_kind(name, tensor);
-      found_.push_back({name, tensor, unit});
+      const ParameterPlacement placement =
+          place_({name, tensor.sizes(), tensor.requires_grad()});
+      if (placement != ParameterPlacement::Ignore) {
+        check_kind(name, tensor);
+      }
+      found_.push_back({name, tensor, unit, placement});
       return;
     }
     Found& found = found_[static_cast<std::size_t>(entry->second)];
@@ -142,6 +156,7 @@ class Discovery {
   }
 
   static constexpr int kMaxListed = 4;
+  const PlacementRule& place_;
   std::vector<UnitMembers> units_;
   std::vector<Found> found_;
   std::unordered_map<const c10::TensorImpl*, int> index_;
@@ -150,8 +165,20 @@ class Discovery {
 
 }  // namespace
 
-std::vector<UnitMembers> discover_units(torch::nn::Module& root) {
-  return Discovery().run(root);
+PlacementRule placement_rule(const FsdpOptions& options) {
+  if (options.placement) {
+    return options.placement;
+  }
+  return [least = options.min_shard_numel](const ParameterInfo& parameter) {
+    return c10::multiply_integers(parameter.shape) < least
+               ? ParameterPlacement::Replicate
+               : ParameterPlacement::Shard;
+  };
+}
+
+std::vector<UnitMembers> discover_units(torch::nn::Module& root,
+                                        const PlacementRule& place) {
+  return Discovery(place).run(root);
 }
 
 }  // namespace accordion

@@ -1,37 +1,48 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
 
+#include "accordion/fsdp/options.h"
 #include "accordion/module/unit_hooks.h"
+#include "accordion/shard/unit_layout.h"
 
 namespace accordion {
 
 /// A parameter as the module tree registers it.
 struct MemberParameter {
-  std::string name;  ///< the first FQN under which it is registered
-  torch::Tensor tensor;
+  std::string name = {};  ///< the first FQN under which it is registered
+  torch::Tensor tensor = {};
+  Placement placement = Placement::Shard;
 };
 
 /// A unit and the parameters that it owns: those below its module and not below
 /// a unit inside it.
 struct UnitMembers {
-  std::string name;  ///< FQN of the module; "" for the root
+  std::string name = {};  ///< FQN of the module; "" for the root
   UnitBase* unit = nullptr;
   int parent = -1;  ///< index of the unit around it; -1 for the outermost
-  std::vector<MemberParameter> parameters;
+  std::vector<MemberParameter> parameters = {};
 };
+
+using PlacementRule =
+    std::function<ParameterPlacement(const ParameterInfo& parameter)>;
+/// What the options say about each parameter.
+PlacementRule placement_rule(const FsdpOptions& options);
 
 /// The units of a module tree in the order in which they are registered, outer
 /// before inner. A parameter registered in several places (tied) is listed
-/// once, in the lowest unit that contains all of them.
+/// once, in the lowest unit that contains all of them. `place` decides about
+/// each one; those it ignores are in no unit.
 ///
 /// Throws c10::ValueError: parameters outside of every unit; units that are
 ///        sharded already; parameters that alias each other's storage;
 ///        complex, sparse or non-CPU parameters; a module without units
-std::vector<UnitMembers> discover_units(torch::nn::Module& root);
+std::vector<UnitMembers> discover_units(torch::nn::Module& root,
+                                        const PlacementRule& place);
 
 }  // namespace accordion

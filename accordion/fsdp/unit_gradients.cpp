@@ -1,38 +1,55 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The gradient half of FsdpUnit.
+#include <algorithm>
 #include <cstring>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/comm/elements.h"
 #include "accordion/fsdp/fsdp_unit.h"
 #include "accordion/fsdp/scalar_type.h"
 
 namespace accordion {
 
-std::byte* FsdpUnit::gradient_data(int section) const {
-  return gradient_slot_->data() +
-         sections_[static_cast<std::size_t>(section)].gradient_offset;
+DType FsdpUnit::gradient_dtype(const SectionState& section,
+                               GradientUse use) const {
+  if (use == GradientUse::Reduced) {
+    return section.layout->gathered_dtype;
+  }
+  return reduce_dtype_ ? to_dtype(*reduce_dtype_)
+                       : section.layout->stored_dtype;
 }
 
-at::Tensor FsdpUnit::gradient_in_slot(int parameter) const {
-  const int section = layout_.section_of(parameter);
-  const DType dtype =
-      layout_.sections()[static_cast<std::size_t>(section)].gathered_dtype;
-  std::byte* data = gradient_data(section) +
-                    layout_.offset_of(parameter) * element_bytes(dtype);
-  return at::from_blob(data,
+std::byte* FsdpUnit::gradient_data(const SectionState& section) const {
+  return gradient_slot_->data() +
+         section.gradient_offset[static_cast<std::size_t>(gradient_use_)];
+}
+
+at::Tensor FsdpUnit::gradient_in_slot(int parameter) {
+  const SectionState& section = section_of(parameter);
+  const DType dtype = gradient_dtype(section, gradient_use_);
+  return at::from_blob(detail::offset(gradient_data(section), dtype,
+                                      layout_.offset_of(parameter)),
                        parameters_[static_cast<std::size_t>(parameter)]
                            .faces()
                            .unsharded.sizes(),
                        at::TensorOptions(to_scalar_type(dtype)));
 }
 
-void FsdpUnit::begin_gradients(CommBuffer& slot) {
+void FsdpUnit::begin_gradients(CommBuffer& slot, GradientUse use) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::None, name_);
   groups_.reduce->acquire(slot);
   gradient_slot_ = &slot;
+  gradient_use_ = use;
+  filled_.assign(parameters_.size(), false);
+  gradient_state_ = GradientState::Whole;
+  resume_gradients();
+}
+
+void FsdpUnit::resume_gradients() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Whole, name_);
   gradient_state_ = GradientState::Collecting;
   arrived_.assign(parameters_.size(), false);
   num_arrived_ = 0;
@@ -40,6 +57,11 @@ void FsdpUnit::begin_gradients(CommBuffer& slot) {
 
 bool FsdpUnit::gradients_complete() const {
   return num_arrived_ == num_trainable_;
+}
+
+void FsdpUnit::keep_gradients() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting, name_);
+  gradient_state_ = GradientState::Whole;
 }
 
 void FsdpUnit::receive_gradient(int parameter, const at::Tensor& gradient) {
@@ -52,16 +74,16 @@ void FsdpUnit::receive_gradient(int parameter, const at::Tensor& gradient) {
               "parameter only inside the unit's forward.");
   if (gradient.defined()) {
     const at::Tensor target = gradient_in_slot(parameter);
-    if (arrived_[i]) {
-      target.add_(gradient);  // a second graph task of the same backward
+    if (filled_[i]) {
+      target.add_(gradient);  // of a pass before, or another graph of this one
     } else {
       target.copy_(gradient);
     }
-  } else if (!arrived_[i]) {
+  } else if (!filled_[i]) {
     gradient_in_slot(parameter).zero_();
   }
   num_arrived_ += arrived_[i] ? 0 : 1;
-  arrived_[i] = true;
+  arrived_[i] = filled_[i] = true;
   listener_.gradient_arrived(*this);
 }
 
@@ -77,32 +99,39 @@ void FsdpUnit::reject_gradient(int parameter) {
 
 void FsdpUnit::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].requires_grad() && !arrived_[i]) {
-      gradient_in_slot(static_cast<int>(i)).zero_();
+    const int index = static_cast<int>(i);
+    if (section_of(index).trainable && !filled_[i]) {
+      gradient_in_slot(index).zero_();
     }
   }
   // Slots pass from unit to unit: what lies between parameters is stale.
   for (std::size_t s = 0; s < sections_.size(); ++s) {
-    const Section& section = layout_.sections()[s];
-    if (!section.requires_grad) {
+    if (!sections_[s].trainable) {
       continue;
     }
-    const std::int64_t element = element_bytes(section.gathered_dtype);
+    const DType dtype = gradient_dtype(sections_[s], gradient_use_);
     for (const Range& gap : layout_.gaps(static_cast<int>(s))) {
-      std::memset(gradient_data(static_cast<int>(s)) + gap.begin * element, 0,
-                  static_cast<std::size_t>((gap.end - gap.begin) * element));
+      std::memset(detail::offset(gradient_data(sections_[s]), dtype, gap.begin),
+                  0,
+                  static_cast<std::size_t>((gap.end - gap.begin) *
+                                           element_bytes(dtype)));
     }
   }
 }
 
 /// Whether the reduction adds to the section's gradient. Where zero_grad left
 /// some parameters without a gradient, their part of it is zeroed.
-bool FsdpUnit::prepare_accumulation(int section) {
+bool FsdpUnit::prepare_accumulation(const SectionState& section) {
+  if (partial_) {
+    return true;  // shown to nobody yet, so zero_grad did not mean it
+  }
   bool any = false;
   std::vector<ShardedParameter*> without;
-  for (const int i :
-       layout_.sections()[static_cast<std::size_t>(section)].parameters) {
+  for (const int i : section.layout->parameters) {
     ShardedParameter& parameter = parameters_[static_cast<std::size_t>(i)];
+    if (!parameter.requires_grad()) {
+      continue;
+    }
     if (parameter.adopt_gradient()) {
       any = true;
     } else {
@@ -117,53 +146,95 @@ bool FsdpUnit::prepare_accumulation(int section) {
   return any;
 }
 
-void FsdpUnit::start_reduce() {
-  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting, name_);
+void FsdpUnit::start_reduce(double scale) {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting ||
+                            gradient_state_ == GradientState::Whole,
+                        name_);
   const at::NoGradGuard no_grad;
   zero_missing_gradients();
-  std::vector<ReducePart> parts;
-  for (std::size_t i = 0; i < sections_.size(); ++i) {
-    const Section& section = layout_.sections()[i];
-    if (!section.requires_grad) {
+  std::vector<ReducePart> scattered, whole;
+  for (const SectionState& section : sections_) {
+    if (!section.trainable) {
       continue;
     }
-    const int index = static_cast<int>(i);
-    parts.push_back({
-        .full = gradient_data(index),
-        .full_dtype = section.gathered_dtype,
-        .local = sections_[i].gradient.mutable_data_ptr(),
-        .local_dtype = section.stored_dtype,
-        .reduce_dtype =
-            reduce_dtype_ ? to_dtype(*reduce_dtype_) : section.stored_dtype,
-        .numel = section.numel_per_rank,
-        .scale = 1.0 / groups_.reduce->world_size(),
-        .accumulate = prepare_accumulation(index),
-    });
+    (section.sharded ? scattered : whole)
+        .push_back({
+            .full = gradient_data(section),
+            .full_dtype = gradient_dtype(section, gradient_use_),
+            .local = section.gradient.mutable_data_ptr(),
+            .local_dtype = section.layout->stored_dtype,
+            .reduce_dtype = gradient_dtype(section, GradientUse::KeptWhole),
+            .numel = section.layout->numel_per_rank,
+            .scale = scale,
+            .accumulate = prepare_accumulation(section),
+        });
   }
-  reduction_ =
-      groups_.sharded()
-          ? groups_.reduce->reduce_scatter_into(parts, gradient_slot_, name_)
-          : groups_.reduce->all_reduce(parts, gradient_slot_, name_);
+  if (!scattered.empty()) {
+    reduction_ =
+        groups_.reduce->reduce_scatter_into(scattered, gradient_slot_, name_);
+  }
+  if (!whole.empty()) {
+    whole_reduction_ = groups_.reduce->all_reduce(whole, gradient_slot_, name_);
+  }
   gradient_state_ = GradientState::Reducing;
 }
 
 CommBuffer& FsdpUnit::finish_reduce() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Reducing, name_);
   reduction_.wait();
+  whole_reduction_.wait();
+  gradient_state_ = GradientState::None;
+  if (groups_.replicate) {
+    partial_ = true;
+  } else {
+    publish_gradients();
+  }
+  return *std::exchange(gradient_slot_, nullptr);
+}
+
+void FsdpUnit::start_all_reduce() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::None && partial_,
+                        name_);
+  std::vector<ReducePart> parts;
+  for (const SectionState& section : sections_) {
+    if (!section.trainable) {
+      continue;
+    }
+    parts.push_back({
+        .full = section.gradient.const_data_ptr(),
+        .full_dtype = section.layout->stored_dtype,
+        .local = section.gradient.mutable_data_ptr(),
+        .local_dtype = section.layout->stored_dtype,
+        .reduce_dtype = section.layout->stored_dtype,
+        .numel = section.gradient.numel(),
+        .scale = 1.0 / groups_.num_replicas(),
+    });
+  }
+  reduction_ = groups_.replicate->all_reduce(parts, nullptr, name_);
+  gradient_state_ = GradientState::AllReducing;
+}
+
+void FsdpUnit::finish_all_reduce() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::AllReducing, name_);
+  reduction_.wait();
+  gradient_state_ = GradientState::None;
+  partial_ = false;
+  publish_gradients();
+}
+
+void FsdpUnit::publish_gradients() {
   for (ShardedParameter& parameter : parameters_) {
     if (parameter.requires_grad()) {
       parameter.publish_gradient();
     }
   }
-  gradient_state_ = GradientState::None;
-  return *std::exchange(gradient_slot_, nullptr);
 }
 
 CommBuffer* FsdpUnit::drop_gradients() {
-  if (gradient_state_ == GradientState::Reducing) {
-    reduction_.wait();
-  }
+  reduction_.wait();
+  whole_reduction_.wait();
   gradient_state_ = GradientState::None;
+  partial_ = false;
   return std::exchange(gradient_slot_, nullptr);
 }
 

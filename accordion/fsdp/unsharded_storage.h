@@ -21,6 +21,7 @@ namespace accordion {
 /// an error with the message given here, not a crash or a wrong number.
 class UnshardedStorage {
  public:
+  UnshardedStorage() = default;
   /// Storage that is always bound: parameters that are never gathered.
   explicit UnshardedStorage(c10::Storage resident);
   /// Released storage of `bytes` bytes.

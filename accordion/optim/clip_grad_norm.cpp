@@ -21,8 +21,13 @@ constexpr double kClipEpsilon = 1e-6;
 
 /// The gradients of this rank, whole shards where every piece has one: fewer
 /// and longer passes over memory. Padding is zero and does not count.
-std::vector<at::Tensor> gradients_of(const torch::nn::Module& root) {
-  std::vector<at::Tensor> result;
+struct Gradients {
+  std::vector<at::Tensor> sharded;  ///< of which other ranks hold the rest
+  std::vector<at::Tensor> whole;    ///< the same on every rank
+};
+
+Gradients gradients_of(const torch::nn::Module& root) {
+  Gradients result;
   for (const FlatShard& shard : flat_shards(root)) {
     std::vector<at::Tensor> defined;
     for (const LocalParameter& piece : shard.pieces) {
@@ -30,18 +35,19 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& root) {
         defined.push_back(piece.gradient);
       }
     }
+    auto& gradients = shard.sharded ? result.sharded : result.whole;
     if (!defined.empty() && defined.size() == shard.pieces.size()) {
-      result.push_back(shard.gradients);
+      gradients.push_back(shard.gradients);
     } else {
-      result.insert(result.end(), defined.begin(), defined.end());
+      gradients.insert(gradients.end(), defined.begin(), defined.end());
     }
   }
   return result;
 }
 
-/// Sum of |g|^p over this rank's gradients; the largest |g| for p = inf.
-double local_power_sum(const std::vector<at::Tensor>& gradients, double p) {
-  double result = 0;
+/// Adds |g|^p of every gradient to `sum`; the largest |g| for p = inf.
+double add_powers(double sum, const std::vector<at::Tensor>& gradients,
+                  double p) {
   for (const at::Tensor& gradient : gradients) {
     if (gradient.numel() == 0) {
       continue;
@@ -49,13 +55,19 @@ double local_power_sum(const std::vector<at::Tensor>& gradients, double p) {
     const double norm =
         at::linalg_vector_norm(gradient, p, std::nullopt, false, at::kFloat)
             .item<double>();
-    result =
-        std::isinf(p) ? std::max(result, norm) : result + std::pow(norm, p);
+    sum = std::isinf(p) ? std::max(sum, norm) : sum + std::pow(norm, p);
     if (std::isnan(norm)) {
       return norm;  // max would drop it
     }
   }
-  return result;
+  return sum;
+}
+
+/// What this rank adds to the norm: a gradient that all have counts once.
+double local_power_sum(const Gradients& gradients, double p, int rank) {
+  const double sum = add_powers(0, gradients.sharded, p);
+  return rank == 0 && !std::isnan(sum) ? add_powers(sum, gradients.whole, p)
+                                       : sum;
 }
 
 /// Combines the ranks' sums in rank order, so that every rank gets the same.
@@ -86,17 +98,20 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
   TORCH_CHECK_VALUE(norm_type >= 1, "[clip_grad_norm_] norm_type is ",
                     norm_type, "; give a number of 1 or more, or infinity");
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> gradients = gradients_of(root);
-  const double norm = global_norm(local_power_sum(gradients, norm_type),
-                                  norm_type, shard_communicator(root));
+  const Gradients gradients = gradients_of(root);
+  Communicator& ranks = shard_communicator(root);
+  const double norm = global_norm(
+      local_power_sum(gradients, norm_type, ranks.rank()), norm_type, ranks);
   TORCH_CHECK_VALUE(!error_if_nonfinite || std::isfinite(norm),
                     "[clip_grad_norm_] the norm of the gradients is ", norm,
                     ". Look for a learning rate that is too high, or bad data; "
                     "pass error_if_nonfinite = false to go on.");
   const double coefficient = max_norm / (norm + kClipEpsilon);
   if (coefficient < 1.0 || std::isnan(coefficient)) {
-    for (const at::Tensor& gradient : gradients) {
-      gradient.mul_(coefficient);
+    for (const auto* part : {&gradients.sharded, &gradients.whole}) {
+      for (const at::Tensor& gradient : *part) {
+        gradient.mul_(coefficient);
+      }
     }
   }
   return norm;

@@ -23,7 +23,6 @@ bool begins(ActionKind kind) {
 struct OpenCalls {
   int forward = 0;
   int backward = 0;
-  bool had_forward = false;
 
   [[nodiscard]] int total() const { return forward + backward; }
 };
@@ -36,9 +35,6 @@ std::string_view fault(const OpenCalls& calls, ActionKind kind) {
     case ActionKind::ForwardEnd:
       return calls.forward > 0 ? "" : "its forward ends without having begun";
     case ActionKind::Backward:
-      if (!calls.had_forward) {
-        return "its backward begins without a forward before it";
-      }
       return calls.backward == 0 ? "" : "its backward begins while it runs";
     case ActionKind::BackwardEnd:
       return calls.backward > 0 ? "" : "its backward ends without having begun";
@@ -51,7 +47,6 @@ void pass(OpenCalls& calls, ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
       ++calls.forward;
-      calls.had_forward = true;
       break;
     case ActionKind::ForwardEnd:
       --calls.forward;
@@ -91,6 +86,30 @@ void check_markers(const Units& units, Markers markers) {
   }
 }
 
+void check_prefetch(const Units& units, const Prefetch& prefetch) {
+  if (prefetch.depth < 0 || prefetch.max_bytes < 0) {
+    throw std::invalid_argument(fmt::format(
+        "[make_schedule] prefetch is {} units and {} bytes; it must "
+        "not be negative.",
+        prefetch.depth, prefetch.max_bytes));
+  }
+  const auto check = [&](const ScheduledUnit& unit,
+                         const std::optional<std::vector<int>>& listed) {
+    for (const int other : listed.value_or(std::vector<int>())) {
+      if (other < 0 || other >= static_cast<int>(units.size())) {
+        throw std::invalid_argument(
+            fmt::format("[make_schedule] unit {} is to prefetch unit {}, but "
+                        "there are {} units.",
+                        display_name(unit), other, units.size()));
+      }
+    }
+  };
+  for (const ScheduledUnit& unit : units) {
+    check(unit, unit.forward_prefetch);
+    check(unit, unit.backward_prefetch);
+  }
+}
+
 /// A stretch of the program during which a unit must be unsharded.
 struct Use {
   int unit = 0;
@@ -112,10 +131,15 @@ std::vector<Use> find_uses(const Units& units, Markers markers) {
     if (units[unit].unsharded_bytes == 0) {
       continue;
     }
-    const bool first = units[unit].kept ? last_use[unit] < 0 : !was_open;
+    const bool stays = units[unit].kept || units[unit].ends_unsharded;
+    const bool first = stays ? last_use[unit] < 0 : !was_open;
     if (begins(kind) && first) {
+      const bool unshard = last_use[unit] >= 0 || !units[unit].begins_unsharded;
       last_use[unit] = static_cast<int>(uses.size());
-      uses.push_back({.unit = unit, .begin = m});
+      uses.push_back({.unit = unit,
+                      .begin = m,
+                      .unshard = unshard,
+                      .reshard = !units[unit].ends_unsharded});
     }
     uses[last_use[unit]].end = m;
   }
@@ -123,7 +147,7 @@ std::vector<Use> find_uses(const Units& units, Markers markers) {
 }
 
 /// Applies [Note: last unit].
-void join_uses(std::vector<Use>& uses, int num_units, int prefetch) {
+void join_uses(std::vector<Use>& uses, int num_units, int depth) {
   std::vector<int> next_of_unit(num_units, -1);
   for (int i = static_cast<int>(uses.size()) - 1; i >= 0; --i) {
     Use& use = uses[i];
@@ -132,11 +156,11 @@ void join_uses(std::vector<Use>& uses, int num_units, int prefetch) {
       continue;
     }
     // The next unit to begin when this use ends; with it, the unshards of the
-    // `prefetch` uses behind are due.
+    // `depth` uses behind are due.
     const auto after =
         std::find_if(uses.begin() + i, uses.end(),
                      [&](const Use& other) { return other.begin > use.end; });
-    if (next - (after - uses.begin()) <= prefetch) {
+    if (next - (after - uses.begin()) <= depth) {
       use.reshard = false;
       uses[next].unshard = false;
     }
@@ -146,8 +170,16 @@ void join_uses(std::vector<Use>& uses, int num_units, int prefetch) {
 /// Writes the actions of a program while walking its markers.
 class ScheduleWriter {
  public:
-  ScheduleWriter(const Units& units, std::vector<Use> uses, int prefetch)
-      : units_(units), uses_(std::move(uses)), prefetch_(prefetch) {}
+  ScheduleWriter(const Units& units, std::vector<Use> uses,
+                 const Prefetch& prefetch)
+      : units_(units),
+        uses_(std::move(uses)),
+        prefetch_(prefetch),
+        has_gradient_(units.size()) {
+    for (std::size_t u = 0; u < units.size(); ++u) {
+      has_gradient_[u] = units[u].begins_with_gradient;
+    }
+  }
 
   void write(std::size_t m, const Action& marker) {
     if (begins(marker.kind)) {
@@ -158,30 +190,47 @@ class ScheduleWriter {
   }
 
   std::vector<Action> finish() {
-    finish_reductions();
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      const int unit = static_cast<int>(u);
+      if (has_gradient_[u] && units_[u].reduces) {
+        reduce(unit);  // of passes before; this one had none to add
+      }
+      const bool used =
+          std::any_of(uses_.begin(), uses_.end(),
+                      [unit](const Use& use) { return use.unit == unit; });
+      if (units_[u].begins_unsharded && !units_[u].ends_unsharded && !used) {
+        add(ActionKind::Reshard, unit);
+      }
+    }
+    advance_reductions();
+    advance_reductions();
     return std::move(actions_);
   }
 
  private:
   void write_begin(std::size_t m, const Action& marker) {
     while (begun_ < uses_.size() && uses_[begun_].begin <= m) {
-      ++begun_;
+      issue(begun_++);
     }
-    unshard_until(begun_);
-    if (marker.kind == ActionKind::Backward && is_reducing(marker.unit)) {
-      finish_reductions();
+    if (marker.kind == ActionKind::Backward) {
+      while (is_reducing(marker.unit)) {
+        advance_reductions();
+      }
+      has_gradient_[marker.unit] = units_[marker.unit].gradient_bytes > 0;
     }
     add(marker.kind, marker.unit);
-    unshard_until(std::min(begun_ + prefetch_, uses_.size()));
+    prefetch(m, marker);
   }
 
   void write_end(std::size_t m, const Action& marker) {
     const int unit = marker.unit;
     add(marker.kind, unit);
     const bool reduces = marker.kind == ActionKind::BackwardEnd &&
-                         units_[unit].gradient_bytes > 0;
+                         units_[unit].gradient_bytes > 0 &&
+                         units_[unit].reduces;
     if (reduces) {
       add(ActionKind::Reduce, unit);
+      has_gradient_[unit] = false;
     }
     for (const Use& use : uses_) {
       if (use.end == m && use.reshard) {
@@ -189,39 +238,99 @@ class ScheduleWriter {
       }
     }
     if (reduces) {
-      finish_reductions();
+      advance_reductions();
       reducing_.push_back(unit);
     }
   }
 
   void add(ActionKind kind, int unit) { actions_.push_back({kind, unit}); }
 
-  void unshard_until(std::size_t end) {
-    for (; unsharded_ < end; ++unsharded_) {
-      if (uses_[unsharded_].unshard) {
-        add(ActionKind::Unshard, uses_[unsharded_].unit);
+  /// Writes the unshard of a use, unless it was written ahead.
+  void issue(std::size_t use) {
+    if (std::exchange(uses_[use].unshard, false)) {
+      add(ActionKind::Unshard, uses_[use].unit);
+    }
+  }
+
+  void prefetch(std::size_t m, const Action& marker) {
+    const ScheduledUnit& unit = units_[marker.unit];
+    const auto& listed = marker.kind == ActionKind::Forward
+                             ? unit.forward_prefetch
+                             : unit.backward_prefetch;
+    if (listed) {
+      for (const int other : *listed) {
+        prefetch_unit(m, other);
       }
+    } else {
+      prefetch_next();
+    }
+  }
+
+  /// The next use of a unit, if it is not whole until then anyway.
+  void prefetch_unit(std::size_t m, int unit) {
+    for (std::size_t i = 0; i < uses_.size(); ++i) {
+      if (uses_[i].unit != unit) {
+        continue;
+      }
+      if (uses_[i].begin <= m) {
+        if (uses_[i].end >= m) {
+          return;  // in use now
+        }
+        continue;
+      }
+      issue(i);
+      return;
+    }
+  }
+
+  void prefetch_next() {
+    const std::size_t end = std::min(
+        begun_ + static_cast<std::size_t>(prefetch_.depth), uses_.size());
+    std::int64_t bytes = 0;
+    for (std::size_t i = begun_; i < end; ++i) {
+      bytes += units_[uses_[i].unit].unsharded_bytes;
+      if (prefetch_.max_bytes > 0 && bytes > prefetch_.max_bytes) {
+        return;
+      }
+      issue(i);
     }
   }
 
   [[nodiscard]] bool is_reducing(int unit) const {
     return std::find(reducing_.begin(), reducing_.end(), unit) !=
-           reducing_.end();
+               reducing_.end() ||
+           std::find(all_reducing_.begin(), all_reducing_.end(), unit) !=
+               all_reducing_.end();
   }
 
-  void finish_reductions() {
-    for (const int unit : reducing_) {
-      add(ActionKind::FinishReduce, unit);
+  void reduce(int unit) {
+    add(ActionKind::Reduce, unit);
+    advance_reductions();
+    reducing_.push_back(unit);
+    has_gradient_[unit] = false;
+  }
+
+  /// Takes every reduction in flight one stage on.
+  void advance_reductions() {
+    for (const int unit : std::exchange(all_reducing_, {})) {
+      add(ActionKind::FinishAllReduce, unit);
     }
-    reducing_.clear();
+    for (const int unit : std::exchange(reducing_, {})) {
+      add(ActionKind::FinishReduce, unit);
+      if (units_[unit].all_reduce_bytes > 0) {
+        add(ActionKind::AllReduce, unit);
+        all_reducing_.push_back(unit);
+      }
+    }
   }
 
   const Units& units_;
   std::vector<Use> uses_;
-  std::size_t prefetch_;
-  std::size_t begun_ = 0;      ///< uses whose begin was passed
-  std::size_t unsharded_ = 0;  ///< uses whose unshard was written
+  Prefetch prefetch_;
+  std::size_t begun_ = 0;           ///< uses whose begin was passed
+  std::vector<bool> has_gradient_;  ///< whole, in its slot, not reduced yet
   std::vector<int> reducing_;
+  std::vector<int> all_reducing_;
   std::vector<Action> actions_;
 };
 
@@ -232,14 +341,12 @@ std::string display_name(const ScheduledUnit& unit) {
 }
 
 StepSchedule make_schedule(std::vector<ScheduledUnit> units,
-                           std::span<const Action> markers, int prefetch) {
-  if (prefetch < 0) {
-    throw std::invalid_argument(fmt::format(
-        "[make_schedule] prefetch is {}; it must not be negative.", prefetch));
-  }
+                           std::span<const Action> markers,
+                           const Prefetch& prefetch) {
+  check_prefetch(units, prefetch);
   check_markers(units, markers);
   std::vector<Use> uses = find_uses(units, markers);
-  join_uses(uses, static_cast<int>(units.size()), prefetch);
+  join_uses(uses, static_cast<int>(units.size()), prefetch.depth);
 
   ScheduleWriter writer(units, std::move(uses), prefetch);
   for (std::size_t m = 0; m < markers.size(); ++m) {
@@ -248,8 +355,18 @@ StepSchedule make_schedule(std::vector<ScheduledUnit> units,
   StepSchedule schedule;
   schedule.actions = writer.finish();
   schedule.units = std::move(units);
-  detail::assign_slots(schedule, prefetch > 0 ? 1 : 0);
+  detail::assign_slots(schedule, prefetch.depth > 0 ? 1 : 0);
   return schedule;
+}
+
+std::vector<Action> markers_of(const StepSchedule& schedule) {
+  std::vector<Action> markers;
+  for (const Action& action : schedule.actions) {
+    if (is_marker(action.kind)) {
+      markers.push_back({action.kind, action.unit});
+    }
+  }
+  return markers;
 }
 
 std::vector<Action> forward_backward_markers(

@@ -28,6 +28,10 @@ std::string_view verb(ActionKind kind) {
       return "reduce";
     case ActionKind::FinishReduce:
       return "finish reduce";
+    case ActionKind::AllReduce:
+      return "all-reduce";
+    case ActionKind::FinishAllReduce:
+      return "finish all-reduce";
   }
   return "?";
 }
@@ -47,6 +51,15 @@ std::string slot_name(const Action& action) {
   }
   return fmt::format("{}{}", action.kind == ActionKind::Unshard ? 'p' : 'g',
                      action.slot);
+}
+
+/// Bytes that are unsharded before the first action.
+std::int64_t unsharded_at_start(const StepSchedule& schedule) {
+  std::int64_t bytes = 0;
+  for (const ScheduledUnit& unit : schedule.units) {
+    bytes += unit.begins_unsharded ? unit.unsharded_bytes : 0;
+  }
+  return bytes;
 }
 
 /// What an action adds to the unsharded bytes.
@@ -87,8 +100,8 @@ std::string slot_sizes(char prefix, const std::vector<std::int64_t>& slots) {
 }  // namespace
 
 std::int64_t peak_unsharded_bytes(const StepSchedule& schedule) {
-  std::int64_t now = 0;
-  std::int64_t peak = 0;
+  std::int64_t now = unsharded_at_start(schedule);
+  std::int64_t peak = now;
   for (const Action& action : schedule.actions) {
     now += unsharded_change(schedule, action);
     peak = std::max(peak, now);
@@ -103,13 +116,13 @@ std::string to_table(const StepSchedule& schedule) {
   }
   std::string table;
   const auto out = std::back_inserter(table);
-  fmt::format_to(out, "{:>4}  {:<13}  {:<{}}  {:>4}  {:>13}\n", "#", "action",
+  fmt::format_to(out, "{:>4}  {:<17}  {:<{}}  {:>4}  {:>13}\n", "#", "action",
                  "unit", width, "slot", "unsharded MiB");
-  std::int64_t unsharded = 0;
+  std::int64_t unsharded = unsharded_at_start(schedule);
   for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
     const Action& action = schedule.actions[i];
     unsharded += unsharded_change(schedule, action);
-    fmt::format_to(out, "{:>4}  {:<13}  {:<{}}  {:>4}  {:>13}\n", i,
+    fmt::format_to(out, "{:>4}  {:<17}  {:<{}}  {:>4}  {:>13}\n", i,
                    verb(action.kind), unit_name(schedule, action.unit), width,
                    slot_name(action), mib(unsharded));
   }

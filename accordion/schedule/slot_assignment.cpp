@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 namespace accordion::detail {
 namespace {
@@ -13,78 +14,141 @@ struct SlotKind {
   ActionKind take;
   ActionKind give;
   std::int64_t ScheduledUnit::*bytes;
-  int spare;
 };
 
-/// The slots that units which are not kept share.
-struct SharedSlots {
-  std::int64_t bytes = 0;
-  int count = 0;
+constexpr SlotKind kParameters{ActionKind::Unshard, ActionKind::Reshard,
+                               &ScheduledUnit::unsharded_bytes};
+constexpr SlotKind kGradients{ActionKind::Backward, ActionKind::FinishReduce,
+                              &ScheduledUnit::gradient_bytes};
+
+/// An action that takes a slot of one kind, or gives it back.
+struct Event {
+  std::size_t action = 0;
+  int unit = 0;
+  bool takes = false;
 };
 
-SharedSlots shared_slots(const StepSchedule& schedule, const SlotKind& kind) {
-  SharedSlots slots;
-  int taken = 0;
-  int in_use = 0;
-  for (const Action& action : schedule.actions) {
-    const ScheduledUnit& unit = schedule.units[action.unit];
-    if (unit.kept || unit.*kind.bytes == 0) {
+/// Of the slots taken in this pass: one that a unit holds from a pass before is
+/// neither taken nor, when it is given back, ours.
+std::vector<Event> events_of(const StepSchedule& schedule, const SlotKind& kind,
+                             std::vector<bool> holds) {
+  std::vector<Event> events;
+  std::vector<bool> ours(holds.size(), false);
+  for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
+    const Action& action = schedule.actions[i];
+    const int unit = action.unit;
+    if (schedule.units[unit].*kind.bytes == 0) {
       continue;
     }
-    if (action.kind == kind.take) {
-      ++taken;
-      slots.count = std::max(slots.count, ++in_use);
-      slots.bytes = std::max(slots.bytes, unit.*kind.bytes);
+    if (action.kind == kind.take && !holds[unit]) {
+      events.push_back({.action = i, .unit = unit, .takes = true});
+      holds[unit] = ours[unit] = true;
     } else if (action.kind == kind.give) {
-      --in_use;
+      if (ours[unit]) {
+        events.push_back({.action = i, .unit = unit, .takes = false});
+      }
+      holds[unit] = ours[unit] = false;
     }
   }
-  slots.count = std::min(slots.count + kind.spare, taken);
-  return slots;
+  return events;
 }
 
-/// Sets the slots of the actions that take one; returns the slots' bytes.
-std::vector<std::int64_t> assign(StepSchedule& schedule, const SlotKind& kind) {
-  std::vector<std::int64_t> slots;
-  std::vector<int> slot_of(schedule.units.size(), -1);
-  for (std::size_t i = 0; i < schedule.units.size(); ++i) {
-    const ScheduledUnit& unit = schedule.units[i];
-    if (unit.kept && unit.*kind.bytes > 0) {
-      slot_of[i] = static_cast<int>(slots.size());
-      slots.push_back(unit.*kind.bytes);
+/// The units whose slot stays taken after the pass, or during which another one
+/// is taken and given back.
+std::vector<bool> long_holders(const std::vector<Event>& events,
+                               std::size_t num_units) {
+  std::vector<bool> long_holder(num_units, false);
+  std::vector<int> taken_at(num_units, -1);
+  int taken = 0;
+  int latest_returned = -1;  // when the slot was taken that came back
+  for (const Event& event : events) {
+    int& since = taken_at[event.unit];
+    if (event.takes) {
+      since = taken++;
+      continue;
     }
+    long_holder[event.unit] =
+        long_holder[event.unit] || latest_returned > since;
+    latest_returned = std::max(latest_returned, std::exchange(since, -1));
   }
-  const SharedSlots shared = shared_slots(schedule, kind);
+  for (std::size_t unit = 0; unit < num_units; ++unit) {
+    long_holder[unit] = long_holder[unit] || taken_at[unit] >= 0;
+  }
+  return long_holder;
+}
+
+/// Gives every unit with has_own a slot; appends it to `slots`.
+void assign_own(StepSchedule& schedule, const SlotKind& kind,
+                const std::vector<Event>& events,
+                const std::vector<bool>& has_own,
+                std::vector<std::int64_t>& slots) {
+  std::vector<int> slot_of(has_own.size(), -1);
+  for (const Event& event : events) {
+    if (!event.takes || !has_own[event.unit]) {
+      continue;
+    }
+    if (slot_of[event.unit] < 0) {
+      slot_of[event.unit] = static_cast<int>(slots.size());
+      slots.push_back(schedule.units[event.unit].*kind.bytes);
+    }
+    schedule.actions[event.action].slot = slot_of[event.unit];
+  }
+}
+
+/// Shares slots of one size among the other units; appends them.
+void assign_shared(StepSchedule& schedule, const SlotKind& kind,
+                   std::vector<Event> events, const std::vector<bool>& has_own,
+                   int spare, std::vector<std::int64_t>& slots) {
+  std::erase_if(events,
+                [&](const Event& event) { return has_own[event.unit]; });
+  std::int64_t bytes = 0;
+  int taken = 0;
+  int in_use = 0;
+  int most = 0;
+  for (const Event& event : events) {
+    bytes = std::max(bytes, schedule.units[event.unit].*kind.bytes);
+    taken += event.takes ? 1 : 0;
+    in_use += event.takes ? 1 : -1;
+    most = std::max(most, in_use);
+  }
   std::deque<int> free;  // the one that has been free longest is in front
-  for (int i = 0; i < shared.count; ++i) {
+  for (int i = 0; i < std::min(most + spare, taken); ++i) {
     free.push_back(static_cast<int>(slots.size()));
-    slots.push_back(shared.bytes);
+    slots.push_back(bytes);
   }
-  for (Action& action : schedule.actions) {
-    const ScheduledUnit& unit = schedule.units[action.unit];
-    const bool shares = !unit.kept && unit.*kind.bytes > 0;
-    if (action.kind == kind.take) {
-      if (shares) {
-        slot_of[action.unit] = free.front();
-        free.pop_front();
-      }
-      action.slot = slot_of[action.unit];
-    } else if (action.kind == kind.give && shares) {
-      free.push_back(slot_of[action.unit]);
+  std::vector<int> slot_of(has_own.size(), -1);
+  for (const Event& event : events) {
+    if (event.takes) {
+      slot_of[event.unit] = free.front();
+      free.pop_front();
+      schedule.actions[event.action].slot = slot_of[event.unit];
+    } else {
+      free.push_back(slot_of[event.unit]);
     }
   }
-  return slots;
 }
 
 }  // namespace
 
 void assign_slots(StepSchedule& schedule, int spare) {
-  schedule.parameter_slots =
-      assign(schedule, {ActionKind::Unshard, ActionKind::Reshard,
-                        &ScheduledUnit::unsharded_bytes, spare});
-  schedule.gradient_slots =
-      assign(schedule, {ActionKind::Backward, ActionKind::FinishReduce,
-                        &ScheduledUnit::gradient_bytes, 0});
+  std::vector<bool> whole, with_gradient, kept;
+  for (const ScheduledUnit& unit : schedule.units) {
+    whole.push_back(unit.begins_unsharded);
+    with_gradient.push_back(unit.begins_with_gradient);
+    kept.push_back(unit.kept || unit.ends_unsharded);
+  }
+  const auto parameters = events_of(schedule, kParameters, whole);
+  schedule.parameter_slots.clear();
+  assign_own(schedule, kParameters, parameters, kept, schedule.parameter_slots);
+  assign_shared(schedule, kParameters, parameters, kept, spare,
+                schedule.parameter_slots);
+
+  const auto gradients = events_of(schedule, kGradients, with_gradient);
+  const auto own = long_holders(gradients, schedule.units.size());
+  schedule.gradient_slots.clear();
+  assign_own(schedule, kGradients, gradients, own, schedule.gradient_slots);
+  assign_shared(schedule, kGradients, gradients, own, 0,
+                schedule.gradient_slots);
 }
 
 }  // namespace accordion::detail

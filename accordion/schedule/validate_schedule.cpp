@@ -14,7 +14,15 @@ class Follower {
       : schedule_(schedule),
         units_(schedule.units.size()),
         parameter_owner_(schedule.parameter_slots.size(), -1),
-        gradient_owner_(schedule.gradient_slots.size(), -1) {}
+        gradient_owner_(schedule.gradient_slots.size(), -1) {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const ScheduledUnit& unit = schedule.units[i];
+      units_[i].whole = unit.begins_unsharded && unit.unsharded_bytes > 0;
+      units_[i].gradient = unit.begins_with_gradient && unit.gradient_bytes > 0
+                               ? Gradient::Whole
+                               : Gradient::None;
+    }
+  }
 
   std::string follow(const Action& action) {
     const auto num_units = static_cast<int>(units_.size());
@@ -45,6 +53,10 @@ class Follower {
         return reduce(action.unit);
       case ActionKind::FinishReduce:
         return finish_reduce(action.unit);
+      case ActionKind::AllReduce:
+        return all_reduce(action.unit);
+      case ActionKind::FinishAllReduce:
+        return finish_all_reduce(action.unit);
     }
     return fmt::format("unknown action {}", static_cast<int>(action.kind));
   }
@@ -56,16 +68,11 @@ class Follower {
       if (unit.open_forwards > 0) {
         return fmt::format("forward of {} never ends", name(i));
       }
-      if (unit.gradient == Gradient::Arriving) {
-        return fmt::format("backward of {} never ends", name(i));
+      if (std::string fault = gradient_left(i); !fault.empty()) {
+        return fault;
       }
-      if (unit.gradient == Gradient::Ready) {
-        return fmt::format("the gradient of {} is never reduced", name(i));
-      }
-      if (unit.gradient == Gradient::Reducing) {
-        return fmt::format("the reduction of {} is never finished", name(i));
-      }
-      if (unit.parameter_slot >= 0) {
+      const bool may_stay = schedule_.units[i].ends_unsharded;
+      if (unit.whole && !may_stay) {
         return fmt::format("{} is never resharded", name(i));
       }
     }
@@ -73,23 +80,49 @@ class Follower {
   }
 
  private:
-  enum class Gradient { None, Arriving, Ready, Reducing };
+  enum class Gradient {
+    None,
+    Arriving,
+    Whole,  ///< in its slot, complete
+    Reducing,
+    Reduced,  ///< the slot is free; an all-reduce over replicas is due
+    AllReducing,
+  };
 
   struct UnitState {
-    int parameter_slot = -1;  ///< -1 while sharded
+    bool whole = false;
+    int parameter_slot = -1;  ///< -1 while sharded, or from a pass before
     int gradient_slot = -1;
     int open_forwards = 0;
-    bool had_forward = false;
     Gradient gradient = Gradient::None;
   };
+
+  [[nodiscard]] std::string gradient_left(int i) const {
+    switch (units_[i].gradient) {
+      case Gradient::None:
+        return "";
+      case Gradient::Arriving:
+        return fmt::format("backward of {} never ends", name(i));
+      case Gradient::Whole:
+        return schedule_.units[i].reduces
+                   ? fmt::format("the gradient of {} is never reduced", name(i))
+                   : "";
+      case Gradient::Reducing:
+        return fmt::format("the reduction of {} is never finished", name(i));
+      case Gradient::Reduced:
+        return fmt::format("the gradient of {} is never all-reduced", name(i));
+      case Gradient::AllReducing:
+        return fmt::format("the all-reduce of {} is never finished", name(i));
+    }
+    return "";
+  }
 
   [[nodiscard]] std::string name(int unit) const {
     return display_name(schedule_.units[unit]);
   }
 
   [[nodiscard]] bool is_missing(int unit) const {
-    return schedule_.units[unit].unsharded_bytes > 0 &&
-           units_[unit].parameter_slot < 0;
+    return schedule_.units[unit].unsharded_bytes > 0 && !units_[unit].whole;
   }
 
   /// Gives slot `slot` of `owners` to a unit that needs `bytes`.
@@ -119,19 +152,20 @@ class Follower {
       return fmt::format("unshard of {}, which has nothing to gather",
                          name(action.unit));
     }
-    if (unit.parameter_slot >= 0) {
+    if (unit.whole) {
       return fmt::format("unshard of {}, which is unsharded already",
                          name(action.unit));
     }
     std::string fault = take(parameter_owner_, schedule_.parameter_slots,
                              action.slot, action.unit, bytes, "parameter");
     unit.parameter_slot = action.slot;
+    unit.whole = true;
     return fault;
   }
 
   std::string reshard(int i) {
     UnitState& unit = units_[i];
-    if (unit.parameter_slot < 0) {
+    if (!unit.whole) {
       return fmt::format("reshard of {}, which is not unsharded", name(i));
     }
     if (unit.open_forwards > 0) {
@@ -140,8 +174,11 @@ class Follower {
     if (unit.gradient == Gradient::Arriving) {
       return fmt::format("reshard of {} while its backward runs", name(i));
     }
-    parameter_owner_[unit.parameter_slot] = -1;
+    if (unit.parameter_slot >= 0) {
+      parameter_owner_[unit.parameter_slot] = -1;
+    }
     unit.parameter_slot = -1;
+    unit.whole = false;
     return "";
   }
 
@@ -150,7 +187,6 @@ class Follower {
       return fmt::format("forward of {} without an unshard before it", name(i));
     }
     ++units_[i].open_forwards;
-    units_[i].had_forward = true;
     return "";
   }
 
@@ -164,15 +200,13 @@ class Follower {
 
   std::string backward(const Action& action) {
     UnitState& unit = units_[action.unit];
-    if (!unit.had_forward) {
-      return fmt::format("backward of {} before its forward",
-                         name(action.unit));
-    }
     if (is_missing(action.unit)) {
       return fmt::format("backward of {} without an unshard before it",
                          name(action.unit));
     }
-    if (unit.gradient != Gradient::None) {
+    const bool holds_slot = unit.gradient == Gradient::Whole;
+    if (unit.gradient != Gradient::None &&
+        !(holds_slot && may_add(action.unit))) {
       return fmt::format(
           "backward of {} begins before the one before it is reduced and "
           "finished",
@@ -180,15 +214,22 @@ class Follower {
     }
     unit.gradient = Gradient::Arriving;
     const std::int64_t bytes = schedule_.units[action.unit].gradient_bytes;
-    if (bytes == 0) {
+    if (bytes == 0 || holds_slot) {
       return action.slot == -1
                  ? ""
-                 : fmt::format("gradient slot {} for {}, which has no gradient",
-                               action.slot, name(action.unit));
+                 : fmt::format("gradient slot {} for {}, which has {}",
+                               action.slot, name(action.unit),
+                               holds_slot ? "one" : "no gradient");
     }
     unit.gradient_slot = action.slot;
     return take(gradient_owner_, schedule_.gradient_slots, action.slot,
                 action.unit, bytes, "gradient");
+  }
+
+  /// Whether a gradient that is there may be added to: it came from a pass
+  /// before, or stays for one behind.
+  [[nodiscard]] bool may_add(int i) const {
+    return !schedule_.units[i].reduces || units_[i].gradient_slot < 0;
   }
 
   std::string backward_end(int i) {
@@ -196,14 +237,18 @@ class Follower {
     if (unit.gradient != Gradient::Arriving) {
       return fmt::format("end of a backward of {} that has not begun", name(i));
     }
-    unit.gradient = schedule_.units[i].gradient_bytes > 0 ? Gradient::Ready
+    unit.gradient = schedule_.units[i].gradient_bytes > 0 ? Gradient::Whole
                                                           : Gradient::None;
     return "";
   }
 
   std::string reduce(int i) {
-    if (units_[i].gradient != Gradient::Ready) {
+    if (units_[i].gradient != Gradient::Whole) {
       return fmt::format("reduce of {}, whose gradient is not complete",
+                         name(i));
+    }
+    if (!schedule_.units[i].reduces) {
+      return fmt::format("reduce of {}, whose gradient is to stay whole",
                          name(i));
     }
     units_[i].gradient = Gradient::Reducing;
@@ -216,8 +261,31 @@ class Follower {
       return fmt::format("end of a reduction of {} that has not begun",
                          name(i));
     }
-    gradient_owner_[unit.gradient_slot] = -1;
-    unit.gradient = Gradient::None;
+    if (unit.gradient_slot >= 0) {
+      gradient_owner_[unit.gradient_slot] = -1;
+    }
+    unit.gradient_slot = -1;
+    unit.gradient = schedule_.units[i].all_reduce_bytes > 0 ? Gradient::Reduced
+                                                            : Gradient::None;
+    return "";
+  }
+
+  std::string all_reduce(int i) {
+    if (units_[i].gradient != Gradient::Reduced) {
+      return fmt::format(
+          "all-reduce of {}, whose gradient is not reduced, or has no replicas",
+          name(i));
+    }
+    units_[i].gradient = Gradient::AllReducing;
+    return "";
+  }
+
+  std::string finish_all_reduce(int i) {
+    if (units_[i].gradient != Gradient::AllReducing) {
+      return fmt::format("end of an all-reduce of {} that has not begun",
+                         name(i));
+    }
+    units_[i].gradient = Gradient::None;
     return "";
   }
 

@@ -14,6 +14,7 @@
 namespace accordion {
 namespace {
 
+/// The sections of a unit over `num_cuts` ranks.
 UnitLayout layout_of(const UnitMembers& unit, const FsdpOptions& options,
                      int num_cuts) {
   std::vector<ParameterSpec> specs;
@@ -24,46 +25,33 @@ UnitLayout layout_of(const UnitMembers& unit, const FsdpOptions& options,
                      .stored_dtype = to_dtype(stored),
                      .gathered_dtype = to_dtype(
                          options.precision.param_dtype.value_or(stored)),
-                     .requires_grad = parameter.tensor.requires_grad()});
+                     .requires_grad = parameter.tensor.requires_grad(),
+                     .placement = parameter.placement});
   }
   return UnitLayout::make(std::move(specs), num_cuts);
 }
 
-/// Whether computation reads another copy than the one that is stored.
-bool needs_unshard(const UnitLayout& layout, const FsdpOptions& options) {
-  if (options.strategy == Strategy::FullShard) {
-    return true;
-  }
-  for (const Section& section : layout.sections()) {
-    if (section.stored_dtype != section.gathered_dtype) {
-      return true;
-    }
-  }
-  return false;
-}
-
-std::int64_t gradient_bytes(const UnitLayout& layout) {
-  std::int64_t bytes = 0;
-  for (const Section& section : layout.sections()) {
-    if (section.requires_grad) {
-      const std::int64_t own =
-          section.padded_numel * element_bytes(section.gathered_dtype);
-      bytes += (own + 63) / 64 * 64;
-    }
-  }
-  return bytes;
-}
-
 ScheduledUnit scheduled(const UnitMembers& unit, const FsdpOptions& options,
                         int world_size) {
-  const bool sharded = options.strategy == Strategy::FullShard;
-  const UnitLayout layout = layout_of(unit, options, sharded ? world_size : 1);
-  const bool is_root = unit.parent == -1;
-  return {.name = unit.name,
-          .unsharded_bytes =
-              needs_unshard(layout, options) ? layout.unsharded_bytes() : 0,
-          .gradient_bytes = gradient_bytes(layout),
-          .kept = !options.reshard_after_forward.value_or(sharded && !is_root)};
+  const bool sharded = options.strategy != Strategy::NoShard && world_size > 1;
+  ScheduledUnit result{
+      .name = unit.name,
+      .kept = !reshards_after_forward(options, unit.parent == -1)};
+  const UnitLayout layout = layout_of(
+      unit, options, options.strategy == Strategy::NoShard ? 1 : world_size);
+  for (const Section& section : layout.sections()) {
+    const std::int64_t bytes =
+        (section.padded_numel * element_bytes(section.gathered_dtype) + 63) /
+        64 * 64;
+    const bool cast = section.stored_dtype != section.gathered_dtype;
+    if (sharded ? section.placement == Placement::Shard : cast) {
+      result.unsharded_bytes += bytes;
+    }
+    if (section.requires_grad) {
+      result.gradient_bytes += bytes;
+    }
+  }
+  return result;
 }
 
 std::string mib(std::int64_t bytes) {
@@ -77,11 +65,14 @@ StepSchedule planned_schedule(const LlamaConfig& model,
   // Uninitialised memory: only its shapes are looked at.
   Unit<Llama> module(model);
   std::vector<ScheduledUnit> units;
-  for (const UnitMembers& unit : discover_units(*module)) {
+  for (const UnitMembers& unit :
+       discover_units(*module, placement_rule(options))) {
     units.push_back(scheduled(unit, options, world_size));
   }
   const auto markers = forward_backward_markers(units);
-  return make_schedule(std::move(units), markers, options.prefetch);
+  return make_schedule(
+      std::move(units), markers,
+      {.depth = options.prefetch, .max_bytes = options.prefetch_bytes});
 }
 
 std::string schedule_totals(const StepSchedule& schedule) {

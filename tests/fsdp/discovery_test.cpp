@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const UnitMembers& unit) {
 
 TEST(UnitDiscovery, OuterUnitsOwnWhatInnerOnesDoNot) {
   Unit<testing::UnitNet> net(2);
-  const auto units = discover_units(*net);
+  const auto units = discover_units(*net, placement_rule({}));
   ASSERT_EQ(units.size(), 3U);
   EXPECT_EQ(units[0].name, "");
   EXPECT_EQ(units[0].parent, -1);
@@ -66,7 +66,7 @@ struct UnitTied : torch::nn::ModuleHolder<TiedNetImpl<Unit>> {
 
 TEST(UnitDiscovery, TiedParametersLiveInTheLowestUnitThatContainsAllOwners) {
   Unit<UnitTied> net;
-  const auto units = discover_units(*net);
+  const auto units = discover_units(*net, placement_rule({}));
   ASSERT_EQ(units.size(), 3U);
   EXPECT_EQ(names_of(units[0]), std::vector<std::string>{"embed.weight"});
   EXPECT_TRUE(units[1].parameters.empty());

@@ -7,13 +7,14 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "accordion/comm/device_mesh.h"
-#include "accordion/comm/shm/shm_communicator.h"
+#include "accordion/comm/local_meshes.h"
 
 namespace accordion::testing {
 
@@ -23,33 +24,37 @@ inline std::string message_of_error(const std::exception& error) {
   return what.substr(0, what.find("\nException raised from"));
 }
 
-/// Runs `body` on `world_size` threads, each a rank of one mesh. An exception
-/// of one is a failure of the test that names the rank.
-inline void on_ranks(
-    int world_size, const std::function<void(const DeviceMesh&)>& body,
-    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-  auto group = make_local_shm_group(world_size, timeout);
-  std::vector<std::string> errors(static_cast<std::size_t>(world_size));
+/// Runs `body` on a thread for each mesh. An exception of one is a failure of
+/// the test that names the rank.
+inline void on_meshes(std::vector<DeviceMesh> meshes,
+                      const std::function<void(const DeviceMesh&)>& body) {
+  std::vector<std::string> errors(meshes.size());
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (std::size_t rank = 0; rank < meshes.size(); ++rank) {
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);
-      const auto r = static_cast<std::size_t>(rank);
       try {
-        body(DeviceMesh::over(
-            std::shared_ptr<Communicator>(std::move(group[r]))));
+        // Gone at the end of this thread, so that peers do not wait for it.
+        const DeviceMesh mesh = std::move(meshes[rank]);
+        body(mesh);
       } catch (const std::exception& error) {
-        errors[r] = message_of_error(error);
+        errors[rank] = message_of_error(error);
       }
     });
   }
   for (std::thread& thread : threads) {
     thread.join();
   }
-  for (int rank = 0; rank < world_size; ++rank) {
-    EXPECT_EQ(errors[static_cast<std::size_t>(rank)], "")
-        << "rank " << rank << " of " << world_size;
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    EXPECT_EQ(errors[rank], "") << "rank " << rank << " of " << errors.size();
   }
+}
+
+/// The same on threads that are the ranks of a mesh of one axis.
+inline void on_ranks(
+    int world_size, const std::function<void(const DeviceMesh&)>& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  on_meshes(make_local_meshes({{"shard", world_size}}, timeout), body);
 }
 
 /// The message of the Error that `f` throws.

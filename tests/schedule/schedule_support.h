@@ -24,7 +24,8 @@ inline std::vector<ScheduledUnit> decoder(int blocks) {
 }
 
 /// Short form of an action: U unshard, X reshard, F and f forward and its end,
-/// B and b backward, R reduce, r its end; then the unit.
+/// B and b backward, R reduce, r its end, A all-reduce,
+/// a its end; then the unit.
 inline std::string code(ActionKind kind) {
   switch (kind) {
     case ActionKind::Unshard:
@@ -43,6 +44,10 @@ inline std::string code(ActionKind kind) {
       return "R";
     case ActionKind::FinishReduce:
       return "r";
+    case ActionKind::AllReduce:
+      return "A";
+    case ActionKind::FinishAllReduce:
+      return "a";
   }
   return "?";
 }
@@ -75,7 +80,8 @@ inline std::vector<Action> markers(const std::string& text) {
 
 inline StepSchedule decoder_schedule(int blocks, int prefetch) {
   const std::vector<ScheduledUnit> units = decoder(blocks);
-  return make_schedule(units, forward_backward_markers(units), prefetch);
+  return make_schedule(units, forward_backward_markers(units),
+                       {.depth = prefetch});
 }
 
 }  // namespace accordion::testing

@@ -15,24 +15,25 @@ TEST(ScheduleTable, ShowsEachActionWithSlotAndMemory) {
   units[0].gradient_bytes = 6 << 20;
   units[1].name = "layers.0";
   units[1].unsharded_bytes = 1 << 19;
-  EXPECT_EQ(to_table(make_schedule(units, forward_backward_markers(units), 0)),
-            R"(   #  action         unit      slot  unsharded MiB
-   0  unshard        (root)      p0           3.00
-   1  forward {      (root)                   3.00
-   2  unshard        layers.0    p1           3.50
-   3  forward {      layers.0                 3.50
-   4  } forward      layers.0                 3.50
-   5  } forward      (root)                   3.50
-   6  backward {     (root)      g0           3.50
-   7  backward {     layers.0    g1           3.50
-   8  } backward     layers.0                 3.50
-   9  reduce         layers.0                 3.50
-  10  reshard        layers.0                 3.00
-  11  } backward     (root)                   3.00
-  12  reduce         (root)                   3.00
-  13  reshard        (root)                   0.00
-  14  finish reduce  layers.0                 0.00
-  15  finish reduce  (root)                   0.00
+  EXPECT_EQ(to_table(make_schedule(units, forward_backward_markers(units),
+                                   {.depth = 0})),
+            R"(   #  action             unit      slot  unsharded MiB
+   0  unshard            (root)      p0           3.00
+   1  forward {          (root)                   3.00
+   2  unshard            layers.0    p1           3.50
+   3  forward {          layers.0                 3.50
+   4  } forward          layers.0                 3.50
+   5  } forward          (root)                   3.50
+   6  backward {         (root)      g0           3.50
+   7  backward {         layers.0    g1           3.50
+   8  } backward         layers.0                 3.50
+   9  reduce             layers.0                 3.50
+  10  reshard            layers.0                 3.00
+  11  } backward         (root)                   3.00
+  12  reduce             (root)                   3.00
+  13  reshard            (root)                   0.00
+  14  finish reduce      layers.0                 0.00
+  15  finish reduce      (root)                   0.00
 parameter slots (MiB): p0 3.00, p1 0.50
 gradient slots (MiB): g0 6.00, g1 0.00
 peak unsharded MiB: 3.50

@@ -105,7 +105,7 @@ TEST_F(ValidateSchedule, FindsForwardsThatAreWrong) {
 TEST_F(ValidateSchedule, FindsBackwardsThatAreWrong) {
   const StepSchedule good = schedule_;
   insert(0, {Kind::Backward, 0, 0});
-  expect_fault("backward of (root) before its forward");
+  expect_fault("backward of (root) without an unshard before it");
   schedule_ = good;
   erase(find(Kind::Unshard, 1, 1));
   expect_fault("backward of '1' without an unshard before it");

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+
+#include "accordion/comm/communicator.h"
+
+namespace accordion {
+
+/// The communicators of a sharded module. A strategy is a choice of these:
+///
+///              gather      reduce      replicate
+///   sharded    all ranks   all ranks   none
+///   no_shard   one rank    all ranks   none
+///   hybrid     shard axis  shard axis  replicate axis
+///
+/// Over a group of one a gather is a cast or nothing, and a reduction over
+/// ranks that each hold everything is an all-reduce.
+struct CommGroups {
+  std::shared_ptr<Communicator> gather;  ///< ranks that hold pieces of one copy
+  std::shared_ptr<Communicator> reduce;  ///< ranks whose gradients are summed
+  /// Ranks that hold the same pieces, over which the sums are averaged; null
+  /// where there are none.
+  std::shared_ptr<Communicator> replicate = nullptr;
+  /// Neighbours within `gather` that hold one copy between forward and
+  /// backward; null where units are resharded to all ranks.
+  std::shared_ptr<Communicator> secondary = nullptr;
+
+  /// A parameter slot as the gathers see it: gathers over two groups share
+  /// memory with neither, and pass none.
+  [[nodiscard]] CommBuffer* slot_of(CommBuffer& slot) const {
+    return secondary ? nullptr : &slot;
+  }
+  [[nodiscard]] bool sharded() const { return gather->world_size() > 1; }
+  [[nodiscard]] int num_replicas() const {
+    return replicate ? replicate->world_size() : 1;
+  }
+  /// Ranks whose gradients make up the mean.
+  [[nodiscard]] int num_ranks() const {
+    return reduce->world_size() * num_replicas();
+  }
+};
+
+}  // namespace accordion

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The part of Executor that begins, follows and ends passes.
+#include <algorithm>
+#include <exception>
+
+#include <c10/util/Exception.h>
+
+#include "accordion/fsdp/executor.h"
+
+namespace accordion {
+
+namespace {
+
+/// Whether the pass reduces, keeps whole or puts off, for one unit.
+bool reduces(const UnitSettings& unit, const PassSettings& pass) {
+  return unit.gradient_sync && (pass.is_last_backward ||
+                                pass.accumulation != Accumulation::Unsharded);
+}
+
+bool all_reduces(const UnitSettings& unit, const PassSettings& pass) {
+  return unit.all_reduce &&
+         (pass.is_last_backward ||
+          pass.accumulation != Accumulation::DeferredAllReduce);
+}
+
+}  // namespace
+
+std::vector<ScheduledUnit> Executor::describe_pass() const {
+  std::vector<ScheduledUnit> result;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    const FsdpUnit& unit = *units_[i];
+    const UnitSettings& settings = settings_[i];
+    const bool gathers = unit.unsharded_bytes() > 0;
+    const bool held = unit.gradient_state() == GradientState::Whole;
+    const bool reduce = reduces(settings, pass_settings_);
+    const bool stays =
+        !settings.reshard_after_backward ||
+        (pass_settings_.keep_parameters && !pass_settings_.is_last_backward);
+    result.push_back({
+        .name = unit.name(),
+        .unsharded_bytes = unit.unsharded_bytes(),
+        .gradient_bytes = unit.gradient_bytes(
+            held || !reduce ? GradientUse::KeptWhole : GradientUse::Reduced),
+        .all_reduce_bytes =
+            all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
+        .kept = !settings.reshard_after_forward || stays,
+        .begins_unsharded =
+            gathers && unit.parameter_state() != ParameterState::Sharded,
+        .ends_unsharded = gathers && stays,
+        .begins_with_gradient = held,
+        .reduces = reduce,
+        .forward_prefetch = settings.forward_prefetch,
+        .backward_prefetch = settings.backward_prefetch,
+    });
+  }
+  return result;
+}
+
+void Executor::follow(const StepSchedule& schedule) {
+  if (schedule_ != schedule || parameter_map_.empty()) {
+    schedule_ = schedule;
+    parameter_map_ = pools_->parameters.fit(schedule_.parameter_slots);
+    gradient_map_ = pools_->gradients.fit(schedule_.gradient_slots);
+  }
+}
+
+void Executor::begin_pass(const Action& first) {
+  bool changed = false;
+  for (const auto& unit : units_) {
+    changed |= unit->update_trainable();
+  }
+  if (changed) {
+    schedules_.clear();
+  }
+  pass_open_ = true;
+  recorded_.clear();
+  cursor_ = 0;
+  pass_ = describe_pass();
+  const StepSchedule* known = schedules_.find(pass_, first);
+  following_ = known != nullptr;
+  if (following_) {
+    follow(*known);
+    run_actions();
+  }
+}
+
+bool Executor::matches(ActionKind kind, int unit) const {
+  return following_ && cursor_ < schedule_.actions.size() &&
+         schedule_.actions[cursor_].kind == kind &&
+         schedule_.actions[cursor_].unit == unit;
+}
+
+void Executor::run_actions() {
+  const std::vector<Action>& actions = schedule_.actions;
+  while (cursor_ < actions.size() && !is_marker(actions[cursor_].kind)) {
+    do_action(actions[cursor_++]);
+  }
+}
+
+/// Does what the schedule has before its next such marker, if it has one and
+/// nothing in between is still to come from this rank's own program.
+bool Executor::join_up_to(ActionKind kind, int unit) {
+  if (!following_) {
+    return false;
+  }
+  const std::vector<Action>& actions = schedule_.actions;
+  std::size_t target = cursor_;
+  for (; target < actions.size(); ++target) {
+    const Action& action = actions[target];
+    if (action.kind == kind && action.unit == unit) {
+      break;
+    }
+    const Progress& progress = progress_of(action.unit);
+    const bool ours =
+        (action.kind == ActionKind::ForwardEnd && progress.open_forwards > 0) ||
+        (action.kind == ActionKind::BackwardEnd && progress.in_backward);
+    if (ours) {
+      return false;
+    }
+  }
+  if (target == actions.size()) {
+    return false;
+  }
+  while (cursor_ < target) {
+    join(actions[cursor_++]);
+  }
+  return true;
+}
+
+void Executor::join(const Action& action) {
+  if (is_marker(action.kind)) {
+    recorded_.push_back({action.kind, action.unit});
+  }
+  if (action.kind == ActionKind::ForwardEnd) {
+    // Peers keep for backward what they do; so does this rank.
+    const auto rest =
+        schedule_.actions.begin() + static_cast<std::ptrdiff_t>(cursor_);
+    progress_of(action.unit).wanted_by_backward |=
+        std::any_of(rest, schedule_.actions.end(), [&](const Action& later) {
+          return later.kind == ActionKind::Backward &&
+                 later.unit == action.unit;
+        });
+  } else if (action.kind == ActionKind::BackwardEnd) {
+    progress_of(action.unit).wanted_by_backward = false;
+  }
+  do_action(action);
+}
+
+void Executor::end_pass() {
+  // Units whose backward never completed: some of their parameters had no part
+  // in the loss. In the order in which they began.
+  const std::vector<Action> passed = recorded_;
+  for (const Action& marker : passed) {
+    if (marker.kind == ActionKind::Backward &&
+        progress_of(marker.unit).in_backward) {
+      pass_marker(ActionKind::BackwardEnd, marker.unit);
+    }
+  }
+  while (following_ && cursor_ < schedule_.actions.size()) {
+    join(schedule_.actions[cursor_++]);
+  }
+  const bool followed = following_;
+  reduce_leftovers();
+  reshard_after_pass();
+  pass_open_ = false;
+  end_queued_ = false;
+  if (!followed) {
+    replan();
+  }
+}
+
+void Executor::replan() {
+  follow(schedules_.make(pass_, recorded_));
+}
+
+void Executor::abandon_pass() noexcept {
+  // Every rank that is still alive gets here by an error of its own; what is in
+  // flight is dropped, and the next pass runs on demand.
+  try {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      if (CommBuffer* slot = units_[i]->drop_gradients()) {
+        pools_->gradients.put_back(*slot);
+      }
+      progress_[i] = Progress();
+    }
+    reshard_all();
+  } catch (const std::exception& error) {
+    TORCH_WARN("[fully_shard] while dropping a step that failed: ",
+               error.what());
+  }
+  schedules_.clear();
+  schedule_ = StepSchedule();
+  pass_open_ = false;
+  end_queued_ = false;
+}
+
+void Executor::settle() {
+  if (is_busy()) {
+    return;
+  }
+  if (pass_open_ && end_queued_) {
+    abandon_pass();
+    return;
+  }
+  // A backward that still comes is a pass of its own, on demand.
+  reshard_all();
+  pass_open_ = false;
+}
+
+void Executor::reshard_now(int unit) {
+  const Progress& progress = progress_of(unit);
+  TORCH_CHECK_VALUE(progress.open_forwards == 0 && !progress.in_backward,
+                    "[reshard] unit '", unit_at(unit).name(), "' is in its ",
+                    progress.in_backward ? "backward" : "forward",
+                    ", which needs its parameters. Call it between them.");
+  reshard(unit);
+}
+
+void Executor::join_pass() {
+  TORCH_CHECK_VALUE(!is_busy(),
+                    "[join_pass] called inside forward or backward; call it "
+                    "between them, or between passes");
+  if (!pass_open_ || end_queued_) {
+    settle();
+    const std::vector<Action> program = markers_of(schedule_);
+    TORCH_CHECK_VALUE(
+        !program.empty(),
+        "[join_pass] this rank has not trained a pass yet, so it does not know "
+        "what the others are about to do. Give every rank data for one pass "
+        "at least.");
+    begin_pass(program.front());
+  }
+  TORCH_CHECK_VALUE(
+      following_,
+      "[join_pass] the forward of this pass left the schedule, so "
+      "what is left of it is not known. Run its backward on every "
+      "rank.");
+  end_pass();
+}
+
+void Executor::set_schedule(StepSchedule schedule) {
+  settle();
+  TORCH_CHECK_VALUE(!pass_open_,
+                    "[set_step_schedule] called between forward and the end of "
+                    "backward; call it between steps");
+  const std::vector<ScheduledUnit> units = describe_pass();
+  const auto same_unit = [](const ScheduledUnit& a, const ScheduledUnit& b) {
+    return a.name == b.name && a.unsharded_bytes == b.unsharded_bytes;
+  };
+  TORCH_CHECK_VALUE(
+      std::equal(units.begin(), units.end(), schedule.units.begin(),
+                 schedule.units.end(), same_unit),
+      "[set_step_schedule] the schedule was made for other units "
+      "than this module has");
+  TORCH_CHECK_VALUE(!markers_of(schedule).empty(),
+                    "[set_step_schedule] the schedule contains no forward or "
+                    "backward");
+  const std::string fault = validate(schedule);
+  TORCH_CHECK_VALUE(fault.empty(), "[set_step_schedule] ", fault);
+  follow(schedules_.put(std::move(schedule)));
+}
+
+}  // namespace accordion

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The parameter half of FsdpUnit.
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include "accordion/comm/elements.h"
+#include "accordion/fsdp/fsdp_unit.h"
+#include "accordion/fsdp/scalar_type.h"
+
+namespace accordion {
+
+namespace {
+
+/// What this rank contributes to a section's whole, and over how many ranks.
+GatherPart part_of(const SectionState& section, std::byte* slot,
+                   bool from_secondary) {
+  const at::Tensor& local = from_secondary ? section.secondary : section.shard;
+  return {
+      .local = local.const_data_ptr(),
+      .local_dtype = to_dtype(local.scalar_type()),
+      .full = slot + section.slot_offset,
+      .full_dtype = section.layout->gathered_dtype,
+      .numel = local.numel(),
+  };
+}
+
+}  // namespace
+
+Work FsdpUnit::gather(CommBuffer& slot) {
+  std::vector<GatherPart> parts;
+  for (const SectionState& section : sections_) {
+    if (section.source == WholeSource::Gathered) {
+      parts.push_back(part_of(section, slot.data(), has_secondary_));
+    }
+  }
+  if (parts.empty()) {
+    return {};
+  }
+  Communicator& group = has_secondary_ ? *groups_.secondary : *groups_.gather;
+  return group.all_gather_into(parts, groups_.slot_of(slot), name_);
+}
+
+void FsdpUnit::start_unshard(CommBuffer& slot) {
+  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Sharded, name_);
+  for (ShardedParameter& parameter : parameters_) {
+    parameter.adopt_assignment();
+  }
+  gather_ = gather(slot);
+  for (const SectionState& section : sections_) {
+    if (section.source == WholeSource::Cast) {
+      detail::convert(section.cast.mutable_data_ptr(),
+                      section.layout->gathered_dtype,
+                      section.shard.const_data_ptr(),
+                      section.layout->stored_dtype, section.shard.numel());
+    }
+  }
+  parameter_slot_ = &slot;
+  parameter_state_ = ParameterState::Unsharding;
+}
+
+void FsdpUnit::bind_sections() {
+  for (SectionState& section : sections_) {
+    if (section.source == WholeSource::Gathered) {
+      section.unsharded.bind(parameter_slot_->data() + section.slot_offset);
+    } else if (section.source == WholeSource::Cast) {
+      section.unsharded.bind(section.cast.mutable_data_ptr());
+    }
+  }
+}
+
+void FsdpUnit::finish_unshard() {
+  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharding, name_);
+  gather_.wait();
+  bind_sections();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].show_unsharded(static_cast<int>(i), weak_from_this());
+  }
+  parameter_state_ = ParameterState::Unsharded;
+}
+
+CommBuffer& FsdpUnit::reshard() {
+  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, name_);
+  if (parameter_state_ == ParameterState::Unsharding) {
+    gather_.wait();  // peers may still be writing to the slot
+    return free_slot();
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].show_sharded(static_cast<int>(i), weak_from_this());
+  }
+  for (SectionState& section : sections_) {
+    if (section.source != WholeSource::Resident) {
+      section.unsharded.release();
+    }
+  }
+  return free_slot();
+}
+
+CommBuffer& FsdpUnit::free_slot() {
+  if (CommBuffer* shared = groups_.slot_of(*parameter_slot_);
+      shared != nullptr && slot_is_gathered()) {
+    groups_.gather->release(*shared);
+  }
+  parameter_state_ = ParameterState::Sharded;
+  return *std::exchange(parameter_slot_, nullptr);
+}
+
+bool FsdpUnit::slot_is_gathered() const {
+  for (const SectionState& section : sections_) {
+    if (section.source == WholeSource::Gathered) {
+      return true;
+    }
+  }
+  return false;
+}
+
+CommBuffer& FsdpUnit::reshard_to_secondary() {
+  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharded, name_);
+  const int rank = groups_.secondary->rank();
+  for (const SectionState& section : sections_) {
+    if (!section.secondary.defined()) {
+      continue;
+    }
+    const DType dtype = section.layout->gathered_dtype;
+    const std::int64_t numel = section.secondary.numel();
+    detail::convert(
+        section.secondary.mutable_data_ptr(), dtype,
+        detail::offset(parameter_slot_->data() + section.slot_offset, dtype,
+                       rank * numel),
+        dtype, numel);
+  }
+  CommBuffer& slot = reshard();
+  has_secondary_ = true;
+  return slot;
+}
+
+}  // namespace accordion
