@@ -201,14 +201,18 @@ Rendezvous from_slurm(const Lookup& lookup) {
 }
 
 Rendezvous from_launcher(const Lookup& lookup) {
-  if (lookup("RANK") != nullptr || lookup("WORLD_SIZE") != nullptr) {
+  const auto is_set = [&](const char* variable) {
+    const char* value = lookup(variable);
+    return value != nullptr && *value != '\0';
+  };
+  if (is_set("RANK") || is_set("WORLD_SIZE")) {
     return from_torchrun(lookup);
   }
-  if (lookup("OMPI_COMM_WORLD_SIZE") != nullptr) {
+  if (is_set("OMPI_COMM_WORLD_SIZE")) {
     return from_open_mpi(lookup);
   }
   // A batch script has a job but no step: what it runs without srun is alone.
-  if (lookup("SLURM_STEP_ID") != nullptr && lookup("SLURM_PROCID") != nullptr) {
+  if (is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID")) {
     return from_slurm(lookup);
   }
   return Rendezvous{};

@@ -128,6 +128,11 @@ TEST(Rendezvous, EachRestartOfTorchrunIsARunOfItsOwn) {
   EXPECT_EQ(run_of("2"), "run-7 restart 2");
 }
 
+TEST(Rendezvous, EmptyVariablesCountAsUnset) {
+  EXPECT_EQ(read({{"RANK", ""}, {"WORLD_SIZE", ""}}).launcher, "none");
+  EXPECT_EQ(read(changed(kSlurm, "RANK", "")).launcher, "Slurm");
+}
+
 TEST(Rendezvous, SlurmBatchScriptIsNoStep) {
   Variables variables = kSlurm;
   variables.erase("SLURM_STEP_ID");

@@ -175,7 +175,10 @@ std::vector<FileDescriptor> receive_message(const FileDescriptor& socket,
                                             std::span<std::byte> message,
                                             Deadline deadline) {
   if (!wait_readable(socket, deadline)) {
-    throw CommError("[shm] a peer went silent during start-up or allocation");
+    throw CommError(
+        "[shm] a peer did not answer in time during start-up or allocation. "
+        "Rank 0 of the group waits for all; its own output names those that "
+        "are missing.");
   }
   iovec piece{message.data(), message.size()};
   FdSpace space;
