@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Executor : public FsdpUnit::Listener,
   /// What the last pass followed or, where it had none, recorded.
   [[nodiscard]] const StepSchedule& schedule() const { return schedule_; }
   void set_schedule(StepSchedule schedule);
+  /// Grows with each pass that found requires_grad changed.
+  [[nodiscard]] std::uint64_t trainable_version() const {
+    return trainable_version_;
+  }
 
   /// Around a unit's forward; the tensors may be replaced.
   void before_forward(int unit, std::span<at::Tensor* const> inputs);
@@ -168,6 +173,7 @@ class Executor : public FsdpUnit::Listener,
   bool pass_open_ = false;
   bool following_ = false;
   bool end_queued_ = false;  // the engine will call end_pass
+  std::uint64_t trainable_version_ = 0;
 };
 
 }  // namespace accordion

@@ -70,6 +70,7 @@ void Executor::begin_pass(const Action& first) {
     changed |= unit->update_trainable();
   }
   if (changed) {
+    ++trainable_version_;
     schedules_.clear();
   }
   pass_open_ = true;

@@ -126,6 +126,11 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
   return result;
 }
 
+std::uint64_t trainable_version(const torch::nn::Module& root) {
+  return unsettled_state(root, "trainable_version")
+      .executor->trainable_version();
+}
+
 Communicator& shard_communicator(const torch::nn::Module& root) {
   const FsdpState& state = sharded_state(root, "shard_communicator");
   return *state.executor->units().front()->groups().gather;

@@ -52,6 +52,10 @@ struct FlatShard {
 /// The shards of a sharded module, unit by unit.
 std::vector<FlatShard> flat_shards(const torch::nn::Module& root);
 
+/// Grows when a pass began with other parameters trainable than the one before:
+/// flat_shards may then have gradients where it had none. Cheap.
+std::uint64_t trainable_version(const torch::nn::Module& root);
+
 /// The ranks that together hold one copy of the parameters.
 Communicator& shard_communicator(const torch::nn::Module& root);
 
