@@ -95,8 +95,7 @@ TEST_P(HierarchicalCollectives, RepeatTheSumsOfHostSums) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, HierarchicalCollectives,
                          ::testing::Values(std::pair(2, 2), std::pair(3, 2),
-                                           std::pair(2, 3), std::pair(1, 3),
-                                           std::pair(3, 1)));
+                                           std::pair(1, 3), std::pair(3, 1)));
 
 TEST(HierarchicalCommunicator, RanksCountHostByHost) {
   const Hosts hosts = make_hosts(2, 3);
