@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -16,7 +17,9 @@ namespace accordion {
 /// of them.
 struct FsdpState {
   DeviceMesh mesh;
+  FsdpOptions options;
   std::shared_ptr<Executor> executor;
+  std::vector<WrapDecision> decisions;  ///< about each declared unit
 };
 
 /// The hooks of unit number `unit`.

@@ -125,8 +125,11 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
             layout_.offset_of(index), whole.sizes(),
             to_scalar_type(section.layout->gathered_dtype)),
     };
-    if (!whole.is_meta()) {
-      faces.piece_data.view({-1}).copy_(
+    const at::Tensor values = faces.piece_data.view({-1});
+    if (members[i].init) {
+      initialize_piece(*members[i].init, piece.begin, values);
+    } else {
+      values.copy_(
           whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));
     }
     parameters_.emplace_back(members[i].name, whole, piece, std::move(faces));

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/fully_shard.h"
 
+#include <unordered_map>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include "accordion/comm/fake/fake_communicator.h"
+#include "accordion/fsdp/buffers.h"
 #include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/unit_wrapping.h"
 #include "accordion/fsdp/verify_ranks.h"
+#include "accordion/module/materialize.h"
 
 namespace accordion {
 
@@ -111,20 +118,68 @@ PassSettings make_pass_settings(const FsdpOptions& options) {
           .divide_factor = options.gradient_divide_factor};
 }
 
+/// How each tensor on meta gets its values.
+using InitPlan = std::unordered_map<const c10::TensorImpl*,
+                                    std::shared_ptr<const ParameterInit>>;
+
+InitPlan make_init_plan(torch::nn::Module& root, const InitOptions& options) {
+  InitPlan plan;
+  for (ParameterInit& init : plan_initialization(root, options)) {
+    const c10::TensorImpl* key = init.parameter.unsafeGetTensorImpl();
+    plan.emplace(key, std::make_shared<ParameterInit>(std::move(init)));
+  }
+  return plan;
+}
+
+void plan_values(std::vector<UnitMembers>& units, const InitPlan& plan) {
+  for (UnitMembers& unit : units) {
+    for (MemberParameter& parameter : unit.parameters) {
+      const auto init = plan.find(parameter.tensor.unsafeGetTensorImpl());
+      if (init != plan.end()) {
+        parameter.init = init->second;
+      }
+    }
+  }
+}
+
+/// What no unit holds: ignored parameters and buffers.
+void finish_initialization(torch::nn::Module& root, const InitPlan& plan,
+                           const FsdpOptions& options) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [key, init] : plan) {
+    if (init->parameter.is_meta()) {
+      const at::Tensor data = at::empty(
+          init->parameter.sizes(), init->parameter.options().device(at::kCPU));
+      initialize_piece(*init, /*begin=*/0, data);
+      assign_data(init->parameter, data);
+    }
+  }
+  rebuild_buffers(root, options.init);
+  if (options.precision.buffer_dtype) {
+    cast_buffers(root, *options.precision.buffer_dtype);
+  }
+}
+
 }  // namespace
 
 void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
                  const FsdpOptions& options) {
   check_mesh(mesh);
   check_options(options, mesh);
-  std::vector<UnitMembers> members =
-      discover_units(root, placement_rule(options));
-  verify_ranks(members, mesh.world(), options.verify_parameters);
+  const InitPlan plan = make_init_plan(root, options.init);
+  WrappedUnits wrapped =
+      wrap_units(discover_units(root, placement_rule(options)), options.wrap);
+  plan_values(wrapped.units, plan);
+  verify_ranks(wrapped.units, mesh.world(),
+               options.verify_parameters && !options.broadcast_parameters);
+  if (options.broadcast_parameters) {
+    broadcast_values(wrapped.units, mesh.world());
+  }
 
   const CommGroups groups = make_groups(options, mesh);
   std::vector<UnitBase*> bases;
   std::vector<Executor::UnitPlan> plans;
-  for (UnitMembers& unit : members) {
+  for (UnitMembers& unit : wrapped.units) {
     bases.push_back(unit.unit);
     const UnitSettings settings = make_settings(unit, options);
     plans.push_back({std::move(unit), groups, settings});
@@ -132,8 +187,10 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   const auto executor =
       std::make_shared<Executor>(std::move(plans), options, make_pools(groups));
   executor->pass_settings() = make_pass_settings(options);
-  const auto state = std::make_shared<FsdpState>(FsdpState{mesh, executor});
+  const auto state = std::make_shared<FsdpState>(
+      FsdpState{mesh, options, executor, std::move(wrapped.decisions)});
   executor->attach();
+  finish_initialization(root, plan, options);
   for (std::size_t i = 0; i < bases.size(); ++i) {
     bases[i]->attach(std::make_shared<FsdpHooks>(state, static_cast<int>(i)));
   }

@@ -9,6 +9,9 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/ArrayRef.h>
 
+#include "accordion/fsdp/wrap_policy.h"
+#include "accordion/module/init_plan.h"
+
 namespace accordion {
 
 /// What is sharded over the mesh's axis "shard". docs/algorithms.md has the
@@ -100,6 +103,10 @@ struct FsdpOptions {
   std::int64_t min_shard_numel = 0;
   /// Decides by name and shape; unset: min_shard_numel decides.
   std::function<ParameterPlacement(const ParameterInfo&)> placement = {};
+  /// Which of the declared units become FSDP units; default: all.
+  WrapPolicy wrap = {};
+  /// First values of parameters on meta ([Note: materialising while sharding]).
+  InitOptions init = {};
   /// Compares the parameters' values across ranks. Off for a module whose
   /// values are assigned afterwards, piece by piece, through local_parameters.
   bool verify_parameters = true;

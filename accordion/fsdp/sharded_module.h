@@ -41,6 +41,7 @@ std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
 /// A unit's parameters of one dtype and requires_grad, as this rank holds them:
 /// what an optimizer that works on flat memory needs. See UnitLayout.
 struct FlatShard {
+  std::string unit = {};          ///< FQN; "" for the root
   torch::Tensor parameters = {};  ///< [numel_per_rank], padding is zero
   torch::Tensor gradients = {};   ///< [numel_per_rank], undefined where frozen
   /// Other ranks of shard_communicator hold the rest; false: each holds all.

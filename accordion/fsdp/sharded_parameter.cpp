@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/module/materialize.h"
+
 namespace accordion {
 
 ShardedParameter::ShardedParameter(std::string name, at::Tensor tensor,
@@ -15,7 +17,7 @@ ShardedParameter::ShardedParameter(std::string name, at::Tensor tensor,
 
 void ShardedParameter::show_sharded(
     int index, const std::weak_ptr<GradientReceiver>& receiver) {
-  tensor_.set_data(faces_.piece_data);
+  assign_data(tensor_, faces_.piece_data);
   if (!requires_grad()) {
     return;
   }
@@ -27,7 +29,7 @@ void ShardedParameter::show_sharded(
 
 void ShardedParameter::show_unsharded(
     int index, const std::weak_ptr<GradientReceiver>& receiver) {
-  tensor_.set_data(faces_.unsharded);
+  assign_data(tensor_, faces_.unsharded);
   if (!requires_grad()) {
     return;
   }

@@ -50,7 +50,8 @@ class Discovery {
           {found.name, found.tensor,
            found.placement == ParameterPlacement::Replicate
                ? Placement::Replicate
-               : Placement::Shard});
+               : Placement::Shard,
+           nullptr});
     }
     return std::move(units_);
   }
@@ -102,8 +103,8 @@ class Discovery {
                       "[fully_shard] parameter '", name, "' has layout ",
                       tensor.layout(), "; only strided ones can be sharded.");
     TORCH_CHECK_VALUE(
-        tensor.device().is_cpu(), "[fully_shard] parameter '", name,
-        "' is on device ", tensor.device(),
+        tensor.device().is_cpu() || tensor.is_meta(),
+        "[fully_shard] parameter '", name, "' is on device ", tensor.device(),
         ", and the mesh communicates between CPUs. Move the module to the CPU "
         "before fully_shard.");
   }
@@ -140,7 +141,7 @@ class Discovery {
   void check_storages() const {
     std::unordered_map<const void*, const Found*> owners;
     for (const Found& found : found_) {
-      if (found.tensor.numel() == 0) {
+      if (found.tensor.numel() == 0 || found.tensor.is_meta()) {
         continue;
       }
       const auto [entry, is_new] =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct MemberParameter {
   std::string name = {};  ///< the first FQN under which it is registered
   torch::Tensor tensor = {};
   Placement placement = Placement::Shard;
+  /// How a tensor on meta gets its values; null for one that has them.
+  std::shared_ptr<const ParameterInit> init = nullptr;
 };
 
 /// A unit and the parameters that it owns: those below its module and not below

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 // Compiled in, so that users of the library need not link it.
 #define XXH_INLINE_ALL
@@ -31,7 +32,7 @@ Fingerprint fingerprint(const UnitMembers& unit, bool values) {
         parameter.name, parameter.tensor.sizes(),
         parameter.tensor.scalar_type(), parameter.tensor.requires_grad());
     print.structure = hash(described.data(), described.size(), print.structure);
-    if (values) {
+    if (values && !parameter.tensor.is_meta()) {
       const at::Tensor data = parameter.tensor.detach().contiguous();
       print.values = hash(data.const_data_ptr(), data.nbytes(), print.values);
     }
@@ -79,6 +80,25 @@ void verify_ranks(const std::vector<UnitMembers>& units,
           "' have other values on rank ", rank,
           " than on rank 0. Seed every rank alike (torch::manual_seed) before "
           "building the module, or load the same file.");
+    }
+  }
+}
+
+void broadcast_values(const std::vector<UnitMembers>& units,
+                      Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  for (const UnitMembers& unit : units) {
+    for (const MemberParameter& parameter : unit.parameters) {
+      if (parameter.tensor.is_meta() || parameter.tensor.numel() == 0) {
+        continue;
+      }
+      const at::Tensor data = parameter.tensor.detach().contiguous();
+      communicator.broadcast(data.mutable_data_ptr(),
+                             static_cast<std::int64_t>(data.nbytes()),
+                             /*root=*/0, parameter.name);
+      if (!data.is_same(parameter.tensor)) {
+        parameter.tensor.detach().copy_(data);
+      }
     }
   }
 }

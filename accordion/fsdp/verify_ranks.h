@@ -17,4 +17,10 @@ namespace accordion {
 void verify_ranks(const std::vector<UnitMembers>& units,
                   Communicator& communicator, bool values);
 
+/// Gives the parameters the values that rank 0 has. Those on meta have none.
+///
+/// Comm  one broadcast a parameter
+void broadcast_values(const std::vector<UnitMembers>& units,
+                      Communicator& communicator);
+
 }  // namespace accordion
