@@ -172,6 +172,10 @@ bool FsdpUnit::update_trainable() {
         trainable ? piece_of(section_of(static_cast<int>(i)).gradient,
                              parameter.piece())
                   : at::Tensor());
+    if (parameter_state_ == ParameterState::Unsharded) {
+      // Shown before it had a gradient to receive, and maybe never again.
+      parameter.show_unsharded(static_cast<int>(i), weak_from_this());
+    }
   }
   place_gradients();
   return true;

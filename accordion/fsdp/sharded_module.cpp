@@ -111,6 +111,7 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
     for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
       const SectionState& section = unit->sections()[s];
       FlatShard shard{
+          .unit = unit->name(),
           .parameters = section.shard,
           .gradients = section.trainable ? section.gradient : at::Tensor(),
           .sharded = section.sharded};

@@ -27,7 +27,7 @@ void check_options(const AdamWOptions& options) {
 }
 
 bool has_gradient(const LocalParameter& piece) {
-  return piece.parameter.grad().defined();
+  return piece.parameter.requires_grad() && piece.parameter.grad().defined();
 }
 
 }  // namespace
@@ -36,11 +36,23 @@ AdamW::AdamW(torch::nn::Module& root, AdamWOptions options)
     : root_(root), options_(std::move(options)) {
   check_options(options_);
   const at::NoGradGuard no_grad;
-  for (const FlatShard& shard : flat_shards(root)) {
-    if (shard.gradients.defined()) {
+  add_new_shards();
+}
+
+/// Shards with gradients that had none when last looked: all of their
+/// parameters were frozen.
+void AdamW::add_new_shards() {
+  const std::uint64_t version = trainable_version(root_);
+  if (trainable_version_ == version) {
+    return;
+  }
+  for (const FlatShard& shard : flat_shards(root_)) {
+    if (shard.gradients.defined() &&
+        known_shards_.insert(shard.parameters.const_data_ptr()).second) {
       add_shard(shard);
     }
   }
+  trainable_version_ = version;
 }
 
 /// Cuts the shard between neighbours that differ in decay. What lies between
@@ -117,6 +129,7 @@ void AdamW::split_where_gradients_differ() {
 
 void AdamW::step() {
   const at::NoGradGuard no_grad;
+  add_new_shards();
   split_where_gradients_differ();
   update(/*decays=*/true);
   update(/*decays=*/false);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -26,6 +28,10 @@ struct AdamWOptions {
 /// AdamW over the flat shards of a sharded module: one fused pass over a rank's
 /// share of parameters, gradients and moments, in place of one per parameter.
 /// The same arithmetic as torch::optim::AdamW.
+///
+/// A parameter whose requires_grad is set later starts with moments of zero at
+/// the first step that has its gradient. One that is frozen is not updated; it
+/// finds its moments again when it is no longer.
 ///
 /// Requires  the module was passed to fully_shard, and outlives the optimizer
 /// Memory    two moments in the stored dtype: 2 * the shards' bytes
@@ -62,6 +68,7 @@ class AdamW {
     torch::Tensor steps;          // [], fp32
   };
 
+  void add_new_shards();
   void add_shard(const FlatShard& shard);
   static std::vector<Range> split(const Range& range);
   void split_where_gradients_differ();
@@ -70,6 +77,8 @@ class AdamW {
   torch::nn::Module& root_;
   AdamWOptions options_;
   std::vector<Range> ranges_;
+  std::unordered_set<const void*> known_shards_;  // by their parameters' memory
+  std::optional<std::uint64_t> trainable_version_;  // when last looked
   std::int64_t state_bytes_ = 0;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/optim/clip_grad_norm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -26,21 +28,23 @@ struct Gradients {
   std::vector<at::Tensor> whole;    ///< the same on every rank
 };
 
+std::vector<at::Tensor> gradients_of(const FlatShard& shard) {
+  std::vector<at::Tensor> defined;
+  for (const LocalParameter& piece : shard.pieces) {
+    if (piece.gradient.defined()) {
+      defined.push_back(piece.gradient);
+    }
+  }
+  const bool all = !defined.empty() && defined.size() == shard.pieces.size();
+  return all ? std::vector{shard.gradients} : defined;
+}
+
 Gradients gradients_of(const torch::nn::Module& root) {
   Gradients result;
   for (const FlatShard& shard : flat_shards(root)) {
-    std::vector<at::Tensor> defined;
-    for (const LocalParameter& piece : shard.pieces) {
-      if (piece.gradient.defined()) {
-        defined.push_back(piece.gradient);
-      }
-    }
-    auto& gradients = shard.sharded ? result.sharded : result.whole;
-    if (!defined.empty() && defined.size() == shard.pieces.size()) {
-      gradients.push_back(shard.gradients);
-    } else {
-      gradients.insert(gradients.end(), defined.begin(), defined.end());
-    }
+    const std::vector<at::Tensor> gradients = gradients_of(shard);
+    auto& part = shard.sharded ? result.sharded : result.whole;
+    part.insert(part.end(), gradients.begin(), gradients.end());
   }
   return result;
 }
@@ -89,7 +93,48 @@ double global_norm(double mine, double p, Communicator& communicator) {
   return std::isinf(p) ? sum : std::pow(sum, 1.0 / p);
 }
 
+bool is_finite(const at::Tensor& gradient) {
+  // The largest magnitude: one pass without a mask, and no sum to overflow.
+  constexpr double kLargest = std::numeric_limits<double>::infinity();
+  return gradient.numel() == 0 ||
+         std::isfinite(
+             at::linalg_vector_norm(gradient, kLargest, std::nullopt, false)
+                 .item<double>());
+}
+
+/// What a norm that is not finite comes from.
+std::string describe_fault(const std::optional<std::string>& unit) {
+  if (!unit) {
+    return "every gradient is finite, but their powers overflow";
+  }
+  return "the first unit with a gradient that is not finite is " +
+         (unit->empty() ? "the root" : "'" + *unit + "'");
+}
+
 }  // namespace
+
+std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root) {
+  const at::NoGradGuard no_grad;
+  const std::vector<FlatShard> shards = flat_shards(root);
+  const auto fault =
+      std::find_if(shards.begin(), shards.end(), [](const FlatShard& shard) {
+        const std::vector<at::Tensor> gradients = gradients_of(shard);
+        return !std::all_of(gradients.begin(), gradients.end(), is_finite);
+      });
+  const std::int64_t mine = fault - shards.begin();
+  Communicator& ranks = shard_communicator(root);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(ranks.world_size()));
+  const GatherPart part{.local = &mine,
+                        .local_dtype = DType::Int64,
+                        .full = all.data(),
+                        .full_dtype = DType::Int64,
+                        .numel = 1};
+  ranks.all_gather_into({&part, 1}, nullptr, "first_nonfinite_unit").wait();
+  const auto first =
+      static_cast<std::size_t>(*std::min_element(all.begin(), all.end()));
+  return first == shards.size() ? std::nullopt
+                                : std::optional(shards[first].unit);
+}
 
 double clip_grad_norm_(torch::nn::Module& root, double max_norm,
                        double norm_type, bool error_if_nonfinite) {
@@ -102,10 +147,13 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
   Communicator& ranks = shard_communicator(root);
   const double norm = global_norm(
       local_power_sum(gradients, norm_type, ranks.rank()), norm_type, ranks);
-  TORCH_CHECK_VALUE(!error_if_nonfinite || std::isfinite(norm),
-                    "[clip_grad_norm_] the norm of the gradients is ", norm,
-                    ". Look for a learning rate that is too high, or bad data; "
-                    "pass error_if_nonfinite = false to go on.");
+  if (error_if_nonfinite && !std::isfinite(norm)) {
+    const std::string fault = describe_fault(first_nonfinite_unit(root));
+    TORCH_CHECK_VALUE(false, "[clip_grad_norm_] the norm of the gradients is ",
+                      norm, ": ", fault,
+                      ". Look for a learning rate that is too high, or bad "
+                      "data; pass error_if_nonfinite = false to go on.");
+  }
   const double coefficient = max_norm / (norm + kClipEpsilon);
   if (coefficient < 1.0 || std::isnan(coefficient)) {
     for (const auto* part : {&gradients.sharded, &gradients.whole}) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -10,10 +13,11 @@ namespace accordion {
 /// returns the norm before, the same on every rank: what
 /// torch::nn::utils::clip_grad_norm_ does for a module that is not sharded.
 ///
-/// Comm   one all-gather of one double over the ranks that share a copy
+/// Comm   one all-gather of one double over the ranks that share a copy; that
+///        of first_nonfinite_unit before an error
 /// Throws c10::ValueError for max_norm < 0, or norm_type other than a number
 ///        >= 1 or infinity; for a norm that is not finite when
-///        `error_if_nonfinite`
+///        `error_if_nonfinite`, with the first unit that is at fault
 double clip_grad_norm_(torch::nn::Module& root, double max_norm,
                        double norm_type = 2.0, bool error_if_nonfinite = false);
 
@@ -23,6 +27,19 @@ double clip_grad_norm_(torch::nn::ModuleHolder<Contained>& root,
                        bool error_if_nonfinite = false) {
   return clip_grad_norm_(static_cast<torch::nn::Module&>(*root), max_norm,
                          norm_type, error_if_nonfinite);
+}
+
+/// FQN ("" for the root) of the first unit, in their order, with a gradient
+/// that is infinite or no number on any rank; nullopt where all are finite. The
+/// same on every rank, all of which call it.
+///
+/// Comm  one all-gather of one integer over the ranks that share a copy
+std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root);
+
+template <class Contained>
+std::optional<std::string> first_nonfinite_unit(
+    const torch::nn::ModuleHolder<Contained>& root) {
+  return first_nonfinite_unit(static_cast<const torch::nn::Module&>(*root));
 }
 
 }  // namespace accordion

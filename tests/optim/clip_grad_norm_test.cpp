@@ -91,6 +91,52 @@ TEST(ClipGradNorm, SeesANanOnAnotherRank) {
   });
 }
 
+TEST(FirstNonfiniteUnit, IsTheSameOnEveryRankWhereverTheFaultIs) {
+  on_ranks(3, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    EXPECT_EQ(first_nonfinite_unit(net), std::nullopt);
+    backward(net);
+    EXPECT_EQ(first_nonfinite_unit(net), std::nullopt);
+    const auto spoil = [&](int rank, const std::string& unit, double value) {
+      for (const FlatShard& shard : flat_shards(*net)) {
+        if (mesh.rank() == rank && shard.unit == unit) {
+          shard.gradients[0].fill_(value);
+        }
+      }
+    };
+    spoil(2, "block2", kInfinity);
+    EXPECT_EQ(first_nonfinite_unit(net), "block2");
+    spoil(1, "block1", std::nan(""));
+    EXPECT_EQ(first_nonfinite_unit(net), "block1");
+    spoil(0, "block2", std::nan(""));
+    EXPECT_EQ(first_nonfinite_unit(net), "block1");
+    const auto error = [&] {
+      return testing::message_of<c10::ValueError>(
+          [&] { clip_grad_norm_(net, 1.0, 2.0, true); });
+    };
+    EXPECT_NE(error().find("not finite is 'block1'"), std::string::npos);
+    spoil(2, "", std::nan(""));
+    EXPECT_EQ(first_nonfinite_unit(net), "");
+    EXPECT_NE(error().find("not finite is the root"), std::string::npos);
+  });
+}
+
+TEST(ClipGradNorm, SaysWhenFiniteGradientsOverflow) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<testing::UnitNet>>();
+    fully_shard(net, mesh);
+    backward(net);
+    flat_shards(*net)[0].gradients[0].fill_(1e30);
+    EXPECT_EQ(first_nonfinite_unit(net), std::nullopt);
+    const auto message = testing::message_of<c10::ValueError>(
+        [&] { clip_grad_norm_(net, 1.0, 2.0, true); });
+    EXPECT_NE(message.find("is inf: every gradient is finite"),
+              std::string::npos)
+        << message;
+  });
+}
+
 TEST(ClipGradNorm, RejectsNormsAndBoundsThatAreNone) {
   on_ranks(1, [](const DeviceMesh& mesh) {
     auto net = seeded<Unit<testing::UnitNet>>();
