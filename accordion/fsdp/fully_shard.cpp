@@ -102,6 +102,27 @@ std::shared_ptr<SlotPools> make_pools(const CommGroups& groups) {
                 .gradients = {SlotPool::Kind::Exported, groups.reduce}});
 }
 
+/// Buffers of its own, or those of the module that it shares them with.
+std::shared_ptr<SlotPools> choose_pools(const CommGroups& groups,
+                                        const FsdpOptions& options) {
+  if (options.share_slots_with == nullptr) {
+    return make_pools(groups);
+  }
+  const Executor& other =
+      *sharded_state(*options.share_slots_with, "fully_shard").executor;
+  const CommGroups& theirs = other.units().front()->groups();
+  const bool same =
+      theirs.gather.get() == groups.gather.get() &&
+      theirs.reduce.get() == groups.reduce.get() &&
+      (theirs.secondary != nullptr) == (groups.secondary != nullptr);
+  TORCH_CHECK_VALUE(same, "[fully_shard] share_slots_with names module '",
+                    options.share_slots_with->name(),
+                    "', which is sharded over another mesh or with a strategy "
+                    "that gathers or reduces over other ranks. Pass the same "
+                    "DeviceMesh and strategy to both.");
+  return other.shared_pools();
+}
+
 UnitSettings make_settings(const UnitMembers& members,
                            const FsdpOptions& options) {
   return {.reshard_after_forward =

@@ -44,6 +44,7 @@ enum class Accumulation {
 /// and optimizer state keep the dtype in which the module was made.
 struct MixedPrecision {
   /// Of unsharded parameters and so of computation; unset: the stored dtype.
+  /// Batch and instance norms keep theirs, as their statistics do.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
   /// To which the sum of the ranks' gradients is rounded, and in which whole
   /// gradients are added up over microbatches; unset: the stored dtype. The sum
@@ -103,6 +104,10 @@ struct FsdpOptions {
   std::int64_t min_shard_numel = 0;
   /// Decides by name and shape; unset: min_shard_numel decides.
   std::function<ParameterPlacement(const ParameterInfo&)> placement = {};
+  /// A module sharded before over the same mesh, whose communication buffers
+  /// this one uses too: for several roots that seldom need theirs at the same
+  /// time, such as the stages of a pipeline or the nets of a GAN. Null: its own.
+  const torch::nn::Module* share_slots_with = nullptr;
   /// Which of the declared units become FSDP units; default: all.
   WrapPolicy wrap = {};
   /// First values of parameters on meta ([Note: materialising while sharding]).

@@ -219,6 +219,42 @@ TEST(Controls, ExplicitPrefetchReplacesTheNextUnit) {
   });
 }
 
+TEST(Controls, SeveralRootsMayShareTheirSlots) {
+  std::vector<Net> first{seeded<Net>(), seeded<Net>()};
+  std::vector<Net> second{seeded<Net>(), seeded<Net>()};
+  testing::on_ranks(2, [&](const DeviceMesh& mesh) {
+    const auto rank = static_cast<std::size_t>(mesh.rank());
+    fully_shard(first[rank], mesh);
+    const auto alone = sharded_bytes(*first[rank]);
+    fully_shard(second[rank], mesh, {.share_slots_with = first[rank].get()});
+    for (int step = 0; step < 3; ++step) {
+      first[rank]->zero_grad();
+      second[rank]->zero_grad();
+      backward(first[rank], step);
+      backward(second[rank], step);
+    }
+    EXPECT_EQ(sharded_bytes(*second[rank]).parameter_slots,
+              alone.parameter_slots);
+    EXPECT_TRUE(torch::equal(full_gradient(*first[rank], "block1.up.weight"),
+                             full_gradient(*second[rank], "block1.up.weight")));
+    // Both in one graph: they hold slots at the same time.
+    first[rank]->zero_grad();
+    (first[rank](batch_of(2, 4)) + second[rank](batch_of(2, 4)))
+        .sum()
+        .backward();
+    EXPECT_GE(sharded_bytes(*second[rank]).parameter_slots,
+              alone.parameter_slots);
+    Net other = seeded<Net>();
+    const auto message = message_of<c10::ValueError>([&] {
+      fully_shard(other, mesh,
+                  {.strategy = Strategy::NoShard,
+                   .share_slots_with = first[rank].get()});
+    });
+    EXPECT_NE(message.find("share_slots_with names module"), std::string::npos)
+        << message;
+  });
+}
+
 TEST(Controls, ModulesThatAreNoUnitsAreNamed) {
   on_two({}, [](Net& net, auto& /*logging*/) {
     const auto message = message_of<c10::ValueError>(

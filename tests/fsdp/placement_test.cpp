@@ -2,7 +2,6 @@
 // Replicated and ignored parameters, those that are frozen or thawed later, and
 // modules that are built on meta.
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
 
 #include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/fully_shard.h"
@@ -187,27 +186,37 @@ TEST(MetaModules, HaveTheValuesOfMaterializeOnAnyNumberOfRanks) {
   }
 }
 
+struct NormedImpl : torch::nn::Module {
+  NormedImpl() {
+    linear = register_module("linear", torch::nn::Linear(4, 6));
+    norm = register_module("norm", torch::nn::BatchNorm1d(6));
+  }
+  torch::Tensor forward(torch::Tensor x) { return norm(linear(x)); }
+  torch::nn::Linear linear{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(Normed);
+
 TEST(MetaModules, LoadedValuesAreKeptAndBuffersAreRight) {
   const auto build = [] {
     const MetaInit meta;
-    return Unit<torch::nn::Sequential>(torch::nn::Linear(4, 6),
-                                       torch::nn::BatchNorm1d(6));
+    return Unit<Normed>();
   };
-  std::vector<Unit<torch::nn::Sequential>> nets{build(), build()};
+  std::vector<Unit<Normed>> nets{build(), build()};
   const auto loaded = torch::arange(24, torch::kFloat).view({6, 4});
   for (auto& net : nets) {
-    assign_data(net->named_parameters()["0.weight"], loaded.clone());
+    assign_data(net->named_parameters()["linear.weight"], loaded.clone());
   }
   on_ranks(2, [&](const DeviceMesh& mesh) {
     auto& net = nets[static_cast<std::size_t>(mesh.rank())];
-    fully_shard(*net, mesh,
+    fully_shard(net, mesh,
                 {.precision = {.param_dtype = torch::kBFloat16,
                                .buffer_dtype = torch::kBFloat16}});
-    EXPECT_TRUE(torch::equal(full_parameter(*net, "0.weight"), loaded));
-    const auto variance = net->named_buffers()["1.running_var"];
+    EXPECT_TRUE(torch::equal(full_parameter(*net, "linear.weight"), loaded));
+    const auto variance = net->named_buffers()["norm.running_var"];
     EXPECT_EQ(variance.scalar_type(), torch::kFloat) << "norms stay fp32";
     EXPECT_TRUE(torch::equal(variance, torch::ones({6})));
-    net->forward(torch::randn({8, 4})).sum().backward();
+    net(torch::randn({8, 4})).sum().backward();
   });
 }
 

@@ -2,6 +2,7 @@
 // Every strategy, accumulated or not, follows a single process on a model with
 // tied, frozen, unused and odd-sized parameters.
 #include <cmath>
+#include <limits>
 
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
@@ -193,6 +194,44 @@ INSTANTIATE_TEST_SUITE_P(All, Strategies, ::testing::ValuesIn(settings()),
                          [](const ::testing::TestParamInfo<Setting>& info) {
                            return info.param.name;
                          });
+
+TEST(Strategies, NormsOfEveryOrderOverHybridMeshes) {
+  auto plain = seeded<testing::PlainOddNet>();
+  class_loss(plain(tokens_of(0, kRows)), classes_of(0, kRows)).backward();
+  std::vector<torch::Tensor> parameters;
+  for (const auto& item : plain->named_parameters()) {
+    if (item.key() != "head_weight" && item.value().grad().defined()) {
+      parameters.push_back(item.value());
+    }
+  }
+  std::vector<Unit<testing::UnitOddNet>> nets;
+  for (int rank = 0; rank < 4; ++rank) {
+    nets.push_back(seeded<Unit<testing::UnitOddNet>>());
+  }
+  testing::on_meshes(
+      make_local_meshes({{"replicate", 2}, {"shard", 2}},
+                        std::chrono::seconds(30)),
+      [&](const DeviceMesh& mesh) {
+        auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+        fully_shard(net, mesh, {.min_shard_numel = 50});
+        class_loss(net(rows_of(tokens_of(0, kRows), mesh.rank(), 4)),
+                   rows_of(classes_of(0, kRows), mesh.rank(), 4))
+            .backward();
+        for (const double p :
+             {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
+          double expected = 0;
+          for (const auto& parameter : parameters) {
+            const double norm =
+                parameter.grad().flatten().norm(p).item<double>();
+            expected = std::isinf(p) ? std::max(expected, norm)
+                                     : expected + std::pow(norm, p);
+          }
+          expected = std::isinf(p) ? expected : std::pow(expected, 1 / p);
+          EXPECT_NEAR(clip_grad_norm_(net, 1e9, p), expected, 1e-5 * expected)
+              << "p = " << p;
+        }
+      });
+}
 
 }  // namespace
 }  // namespace accordion
