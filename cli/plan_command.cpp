@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ namespace {
 struct PlanFlags {
   std::string model;
   int num_ranks = 2;
+  Microbatch microbatch = Microbatch::Only;
   std::vector<std::string> overrides;
 };
 
@@ -36,9 +38,11 @@ TrainConfig config_of(const PlanFlags& flags) {
 
 int run_plan(const PlanFlags& flags) {
   const TrainConfig config = config_of(flags);
+  const auto axes = mesh_axes(config, {.world_size = flags.num_ranks,
+                                       .local_world_size = flags.num_ranks});
   const StepSchedule schedule =
       planned_schedule(LlamaConfig::from_file(config.model.config),
-                       fsdp_options(config), flags.num_ranks);
+                       fsdp_options(config), axes, flags.microbatch);
   fmt::print("{}\n{}\n", to_table(schedule), schedule_totals(schedule));
   return 0;
 }
@@ -46,6 +50,11 @@ int run_plan(const PlanFlags& flags) {
 }  // namespace
 
 void add_plan(CLI::App& app, int& exit_code) {
+  const std::map<std::string, Microbatch> microbatches = {
+      {"only", Microbatch::Only},
+      {"first", Microbatch::First},
+      {"middle", Microbatch::Middle},
+      {"last", Microbatch::Last}};
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* const command =
       app.add_subcommand("plan", "Show what a run will do before it runs");
@@ -58,6 +67,11 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--nproc", flags->num_ranks, "Ranks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--microbatch", flags->microbatch,
+                   "A pass of a step that accumulates gradients")
+      ->transform(CLI::CheckedTransformer(microbatches, CLI::ignore_case))
+      ->default_str("only");
   command->add_option("overrides", flags->overrides,
                       "KEY=VALUE pairs, as fsdp.strategy=no_shard or "
                       "fsdp.prefetch=2");

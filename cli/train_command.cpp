@@ -62,7 +62,8 @@ int run_train(const TrainFlags& flags) {
         rendezvous.launcher));
   }
   if (flags.num_ranks > 1) {
-    check_run(config);  // one error rather than one a rank
+    check_run(config, {.world_size = flags.num_ranks,
+                       .local_world_size = flags.num_ranks});  // one error
     return start_ranks(flags);
   }
   train(config, rendezvous);

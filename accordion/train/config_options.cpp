@@ -4,7 +4,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
+#include <stdexcept>
 #include <string>
+
+#include <fmt/format.h>
 
 namespace accordion {
 namespace {
@@ -23,6 +27,39 @@ LrDecay lr_decay(const std::string& name) {
   return name == "wsd" ? LrDecay::Wsd : LrDecay::Constant;
 }
 
+Strategy strategy_of(const std::string& name) {
+  if (name == "shard_grad_op") {
+    return Strategy::ShardGradOp;
+  }
+  if (name == "shard_optimizer") {
+    return Strategy::ShardOptimizer;
+  }
+  return name == "no_shard" ? Strategy::NoShard : Strategy::FullShard;
+}
+
+std::optional<Accumulation> accumulation_of(const std::string& name) {
+  if (name == "auto") {
+    return std::nullopt;
+  }
+  if (name == "unsharded") {
+    return Accumulation::Unsharded;
+  }
+  return name == "sharded" ? Accumulation::Sharded
+                           : Accumulation::DeferredAllReduce;
+}
+
+std::int64_t num_replicas(const TrainConfig& config,
+                          const Rendezvous& rendezvous) {
+  if (config.fsdp.replicas > 0) {
+    return config.fsdp.replicas;
+  }
+  if (config.fsdp.strategy != "hybrid") {
+    return 1;
+  }
+  const int hosts = rendezvous.world_size / rendezvous.local_world_size;
+  return hosts > 1 ? hosts : 2;
+}
+
 int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -34,15 +71,45 @@ int usable_cores() {
 
 FsdpOptions fsdp_options(const TrainConfig& config) {
   FsdpOptions options;
-  options.strategy = config.fsdp.strategy == "no_shard" ? Strategy::NoShard
-                                                        : Strategy::FullShard;
+  options.strategy = strategy_of(config.fsdp.strategy);
   options.precision.param_dtype = scalar_type(config.fsdp.param_dtype);
   options.precision.reduce_dtype = scalar_type(config.fsdp.reduce_dtype);
   options.reshard_after_forward = config.fsdp.reshard_after_forward;
+  options.reshard_to_ranks = static_cast<int>(config.fsdp.reshard_to_ranks);
   options.prefetch = static_cast<int>(config.fsdp.prefetch);
-  // The trainer fills the pieces after sharding.
+  options.prefetch_bytes = config.fsdp.prefetch_bytes;
+  options.accumulation = accumulation_of(config.fsdp.accumulation);
+  options.keep_parameters_across_microbatches = config.fsdp.keep_parameters;
+  options.min_shard_numel = config.fsdp.min_shard_numel;
+  // Values come from the seed alone, or are filled in after sharding.
   options.verify_parameters = false;
   return options;
+}
+
+std::vector<MeshAxis> mesh_axes(const TrainConfig& config,
+                                const Rendezvous& rendezvous) {
+  const std::int64_t replicas = num_replicas(config, rendezvous);
+  if (rendezvous.world_size % replicas != 0) {
+    throw std::invalid_argument(fmt::format(
+        "[config] {} replicas do not divide {} ranks{}. Set fsdp.replicas to a "
+        "divisor of the number of ranks.",
+        replicas, rendezvous.world_size,
+        config.fsdp.replicas == 0 ? " (fsdp.replicas is 0: one a host, or 2)"
+                                  : ""));
+  }
+  const std::int64_t shard = rendezvous.world_size / replicas;
+  const std::int64_t secondary = config.fsdp.reshard_to_ranks;
+  if (secondary > 0 && shard % secondary != 0) {
+    throw std::invalid_argument(
+        fmt::format("[config] 'fsdp.reshard_to_ranks' is {}, which does not "
+                    "divide the {} ranks of a replica.",
+                    secondary, shard));
+  }
+  const MeshAxis inner{.name = "shard", .size = static_cast<int>(shard)};
+  if (replicas == 1) {
+    return {inner};
+  }
+  return {{.name = "replicate", .size = static_cast<int>(replicas)}, inner};
 }
 
 LrSchedule lr_schedule(const TrainConfig& config) {

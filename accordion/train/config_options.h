@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <vector>
+
+#include "accordion/comm/mesh_grid.h"
 #include "accordion/comm/rendezvous.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/train/lr_schedule.h"
@@ -11,6 +14,14 @@ namespace accordion {
 /// The parts of a configuration in the words of the libraries that act on them.
 FsdpOptions fsdp_options(const TrainConfig& config);
 LrSchedule lr_schedule(const TrainConfig& config);
+
+/// The axes of the run's mesh: "shard", with "replicate" around it where there
+/// is more than one replica.
+///
+/// Throws std::invalid_argument where fsdp.replicas does not divide the ranks,
+///        or fsdp.reshard_to_ranks those of a replica
+std::vector<MeshAxis> mesh_axes(const TrainConfig& config,
+                                const Rendezvous& rendezvous);
 
 /// Compute threads of a rank: train.threads, or an equal part of the cores that
 /// this process may use, at least 1.

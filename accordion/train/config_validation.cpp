@@ -82,6 +82,37 @@ void check_evaluation(const TrainConfig& config, const Fault& fault) {
       "nothing is held out. Set both or neither.");
 }
 
+void check_sharding(const TrainConfig& config, const Fault& fault) {
+  const auto& fsdp = config.fsdp;
+  const bool reshards =
+      fsdp.strategy == "full_shard" || fsdp.strategy == "hybrid";
+  fault.raise_if(
+      fsdp.reshard_to_ranks > 0 && !reshards,
+      fmt::format("'fsdp.reshard_to_ranks' is {}, but fsdp.strategy = \"{}\" "
+                  "keeps parameters whole from forward to backward. Use "
+                  "\"full_shard\" or \"hybrid\", or leave it 0.",
+                  fsdp.reshard_to_ranks, fsdp.strategy));
+  fault.raise_if(
+      fsdp.reshard_to_ranks > 0 && fsdp.reshard_after_forward == false,
+      fmt::format("'fsdp.reshard_to_ranks' is {}, but "
+                  "'fsdp.reshard_after_forward' is false, so that nothing is "
+                  "resharded. Set one of them only.",
+                  fsdp.reshard_to_ranks));
+  fault.raise_if(
+      fsdp.replicas > 1 && fsdp.strategy == "no_shard",
+      fmt::format("'fsdp.replicas' is {}, but fsdp.strategy = \"no_shard\" "
+                  "makes every rank a replica. Leave it 0.",
+                  fsdp.replicas));
+  fault.raise_if(
+      fsdp.accumulation == "deferred_all_reduce" &&
+          (fsdp.replicas == 1 ||
+           (fsdp.replicas == 0 && fsdp.strategy != "hybrid")),
+      "'fsdp.accumulation' is \"deferred_all_reduce\", but there is one "
+      "replica "
+      "only, and nothing to put off. Set fsdp.replicas, or fsdp.strategy = "
+      "\"hybrid\".");
+}
+
 }  // namespace
 
 void validate_config(const TrainConfig& config, const std::string& place) {
@@ -89,6 +120,7 @@ void validate_config(const TrainConfig& config, const std::string& place) {
   check_required(config, fault);
   check_length(config, fault);
   check_schedule(config, fault);
+  check_sharding(config, fault);
   check_evaluation(config, fault);
 }
 

@@ -32,14 +32,17 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& file)
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {
-  write_line(Json{{"step", metrics.step},
-                  {"epoch", metrics.epoch},
-                  {"loss", metrics.loss},
-                  {"grad_norm", metrics.grad_norm},
-                  {"lr", metrics.lr},
-                  {"ms", hundredths(metrics.ms)},
-                  {"tokens_per_s", hundredths(metrics.tokens_per_s)}}
-                 .dump());
+  Json line = {{"step", metrics.step},
+               {"epoch", metrics.epoch},
+               {"loss", metrics.loss},
+               {"grad_norm", metrics.grad_norm},
+               {"lr", metrics.lr},
+               {"ms", hundredths(metrics.ms)},
+               {"tokens_per_s", hundredths(metrics.tokens_per_s)}};
+  if (metrics.skipped) {
+    line["skipped"] = true;
+  }
+  write_line(line.dump());
 }
 
 void MetricsWriter::write(const ValidationMetrics& metrics) {

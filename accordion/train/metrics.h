@@ -20,6 +20,7 @@ struct StepMetrics {
   double lr = 0.0;
   double ms = 0.0;  ///< fetching the batch to the end of the optimizer
   double tokens_per_s = 0.0;  ///< of all ranks together
+  bool skipped = false;  ///< the gradient was not finite: no step was taken
 };
 
 /// A measurement on held-out text.

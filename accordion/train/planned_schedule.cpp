@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/planned_schedule.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,10 +12,62 @@
 #include "accordion/fsdp/scalar_type.h"
 #include "accordion/fsdp/unit_discovery.h"
 #include "accordion/models/llama.h"
+#include "accordion/module/meta_init.h"
 #include "accordion/shard/unit_layout.h"
 
 namespace accordion {
 namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// How a unit meets the passes of a step; the executor derives the same from
+/// what it finds.
+struct PassPlan {
+  int shard_ranks = 1;  ///< that hold pieces of one copy
+  int replicas = 1;     ///< copies over which sharded gradients are averaged
+  bool begins_unsharded = false;
+  bool ends_unsharded = false;
+  bool begins_with_gradient = false;
+  bool reduces = true;
+  bool all_reduces = true;
+};
+
+int size_of(std::span<const MeshAxis> axes, std::string_view name) {
+  for (const MeshAxis& axis : axes) {
+    if (axis.name == name) {
+      return axis.size;
+    }
+  }
+  return 1;
+}
+
+PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
+                   Microbatch microbatch) {
+  const bool whole = options.strategy == Strategy::NoShard;
+  const bool zero1 = options.strategy == Strategy::ShardOptimizer;
+  const bool first =
+      microbatch == Microbatch::Only || microbatch == Microbatch::First;
+  const bool last =
+      microbatch == Microbatch::Only || microbatch == Microbatch::Last;
+  const bool keeps =
+      options.keep_parameters_across_microbatches.value_or(zero1);
+  const Accumulation accumulation = options.accumulation.value_or(
+      zero1 ? Accumulation::Unsharded : Accumulation::Sharded);
+  const bool unsharded = accumulation == Accumulation::Unsharded;
+  return {
+      .shard_ranks = whole ? 1 : size_of(axes, "shard"),
+      .replicas = whole ? 1 : size_of(axes, "replicate"),
+      .begins_unsharded = keeps && !first,
+      .ends_unsharded = keeps && !last,
+      .begins_with_gradient = unsharded && !first,
+      .reduces = last || !unsharded,
+      .all_reduces = last || accumulation != Accumulation::DeferredAllReduce,
+  };
+}
 
 /// The sections of a unit over `num_cuts` ranks.
 UnitLayout layout_of(const UnitMembers& unit, const FsdpOptions& options,
@@ -31,26 +86,51 @@ UnitLayout layout_of(const UnitMembers& unit, const FsdpOptions& options,
   return UnitLayout::make(std::move(specs), num_cuts);
 }
 
+/// Adds what a section needs of slots to its unit.
+void add_section(ScheduledUnit& unit, const Section& section,
+                 const FsdpOptions& options, const PassPlan& pass) {
+  const bool lone = pass.shard_ranks == 1;
+  const bool sharded = !lone && section.placement == Placement::Shard;
+  const bool cast = section.stored_dtype != section.gathered_dtype;
+  const auto bytes = [&](DType dtype) {
+    return aligned(section.padded_numel * element_bytes(dtype));
+  };
+  if (sharded || (lone && cast)) {
+    unit.unsharded_bytes += bytes(section.gathered_dtype);
+  } else if (cast) {
+    // Whole, with a copy of its own to compute with: no bytes, but a slot.
+    unit.unsharded_bytes = std::max(unit.unsharded_bytes, kAlignment);
+  }
+  if (!section.requires_grad) {
+    return;
+  }
+  const bool kept_whole = unit.begins_with_gradient || !unit.reduces;
+  const auto& reduce_dtype = options.precision.reduce_dtype;
+  const DType summed =
+      reduce_dtype ? to_dtype(*reduce_dtype) : section.stored_dtype;
+  unit.gradient_bytes += bytes(kept_whole ? summed : section.gathered_dtype);
+  if (pass.replicas > 1 && pass.all_reduces) {
+    unit.all_reduce_bytes +=
+        section.numel_per_rank * element_bytes(section.stored_dtype);
+  }
+}
+
 ScheduledUnit scheduled(const UnitMembers& unit, const FsdpOptions& options,
-                        int world_size) {
-  const bool sharded = options.strategy != Strategy::NoShard && world_size > 1;
+                        const PassPlan& pass) {
   ScheduledUnit result{
       .name = unit.name,
-      .kept = !reshards_after_forward(options, unit.parent == -1)};
-  const UnitLayout layout = layout_of(
-      unit, options, options.strategy == Strategy::NoShard ? 1 : world_size);
+      .kept = !reshards_after_forward(options, unit.parent == -1) ||
+              pass.ends_unsharded,
+      .begins_with_gradient = pass.begins_with_gradient,
+      .reduces = pass.reduces,
+  };
+  const UnitLayout layout = layout_of(unit, options, pass.shard_ranks);
   for (const Section& section : layout.sections()) {
-    const std::int64_t bytes =
-        (section.padded_numel * element_bytes(section.gathered_dtype) + 63) /
-        64 * 64;
-    const bool cast = section.stored_dtype != section.gathered_dtype;
-    if (sharded ? section.placement == Placement::Shard : cast) {
-      result.unsharded_bytes += bytes;
-    }
-    if (section.requires_grad) {
-      result.gradient_bytes += bytes;
-    }
+    add_section(result, section, options, pass);
   }
+  const bool gathers = result.unsharded_bytes > 0;
+  result.begins_unsharded = gathers && pass.begins_unsharded;
+  result.ends_unsharded = gathers && pass.ends_unsharded;
   return result;
 }
 
@@ -61,13 +141,16 @@ std::string mib(std::int64_t bytes) {
 }  // namespace
 
 StepSchedule planned_schedule(const LlamaConfig& model,
-                              const FsdpOptions& options, int world_size) {
-  // Uninitialised memory: only its shapes are looked at.
+                              const FsdpOptions& options,
+                              std::span<const MeshAxis> axes,
+                              Microbatch microbatch) {
+  const MetaInit meta;  // only shapes are looked at
   Unit<Llama> module(model);
+  const PassPlan pass = plan_pass(options, axes, microbatch);
   std::vector<ScheduledUnit> units;
   for (const UnitMembers& unit :
        discover_units(*module, placement_rule(options))) {
-    units.push_back(scheduled(unit, options, world_size));
+    units.push_back(scheduled(unit, options, pass));
   }
   const auto markers = forward_backward_markers(units);
   return make_schedule(
@@ -76,25 +159,35 @@ StepSchedule planned_schedule(const LlamaConfig& model,
 }
 
 std::string schedule_totals(const StepSchedule& schedule) {
-  std::int64_t gathers = 0;
-  std::int64_t gathered_bytes = 0;
-  std::int64_t reductions = 0;
-  std::int64_t reduced_bytes = 0;
+  struct Total {
+    std::int64_t calls = 0;
+    std::int64_t bytes = 0;
+    void add(std::int64_t more) {
+      ++calls;
+      bytes += more;
+    }
+  } gathers, reductions, all_reductions;
   for (const Action& action : schedule.actions) {
     const auto& unit = schedule.units[static_cast<std::size_t>(action.unit)];
     if (action.kind == ActionKind::Unshard) {
-      ++gathers;
-      gathered_bytes += unit.unsharded_bytes;
+      gathers.add(unit.unsharded_bytes);
     } else if (action.kind == ActionKind::Reduce) {
-      ++reductions;
-      reduced_bytes += unit.gradient_bytes;
+      reductions.add(unit.gradient_bytes);
+    } else if (action.kind == ActionKind::AllReduce) {
+      all_reductions.add(unit.all_reduce_bytes);
     }
   }
+  const std::string over_replicas =
+      all_reductions.calls == 0
+          ? ""
+          : fmt::format(", all-reduces {} times over replicas ({})",
+                        all_reductions.calls, mib(all_reductions.bytes));
   return fmt::format(
-      "{} units; a step unshards {} times ({}) and reduces {} times ({}); at "
+      "{} units; a pass unshards {} times ({}), reduces {} times ({}){}; at "
       "most {} of parameters are unsharded at a time",
-      schedule.units.size(), gathers, mib(gathered_bytes), reductions,
-      mib(reduced_bytes), mib(peak_unsharded_bytes(schedule)));
+      schedule.units.size(), gathers.calls, mib(gathers.bytes),
+      reductions.calls, mib(reductions.bytes), over_replicas,
+      mib(peak_unsharded_bytes(schedule)));
 }
 
 }  // namespace accordion

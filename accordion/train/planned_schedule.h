@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <span>
 #include <string>
 
+#include "accordion/comm/mesh_grid.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/models/llama_config.h"
 #include "accordion/schedule/step_schedule.h"
 
 namespace accordion {
 
-/// The schedule that the steps of a model will follow, without a step or a
-/// second rank: what step_schedule returns after the first step.
-///
-/// Throws std::invalid_argument for world_size < 1
-StepSchedule planned_schedule(const LlamaConfig& model,
-                              const FsdpOptions& options, int world_size);
+/// Which of the passes of a step, one a microbatch ([Note: pass] in
+/// schedule/step_schedule.h).
+enum class Microbatch {
+  Only,    ///< the step has one
+  First,   ///< of two or more
+  Middle,  ///< neither first nor last
+  Last,
+};
 
-/// Totals of a schedule in a line: collectives and bytes of a step, and the
+/// The schedule that a pass of a model will follow, without a step or a second
+/// rank: what step_schedule returns after such a pass.
+///
+/// `axes` are those of the mesh: "shard", or "replicate" and "shard".
+StepSchedule planned_schedule(const LlamaConfig& model,
+                              const FsdpOptions& options,
+                              std::span<const MeshAxis> axes,
+                              Microbatch microbatch = Microbatch::Only);
+
+/// Totals of a schedule in a line: collectives and bytes of a pass, and the
 /// unsharded bytes that a rank holds at most.
 std::string schedule_totals(const StepSchedule& schedule);
 

@@ -47,10 +47,11 @@ std::string progress_line(const StepMetrics& metrics,
                           const ProgressInfo& info) {
   const std::string total =
       info.total_steps > 0 ? fmt::format("/{}", info.total_steps) : "";
-  return fmt::format("step {}{}  loss {:.4f}  {} tokens/s  {:.0f} MiB  {} left",
-                     metrics.step + 1, total, metrics.loss,
-                     short_count(metrics.tokens_per_s), info.rss_mib,
-                     clock_time(info.seconds_left));
+  return fmt::format(
+      "step {}{}{}  loss {:.4f}  {} tokens/s  {:.0f} MiB  {} left",
+      metrics.step + 1, total, metrics.skipped ? " skipped" : "", metrics.loss,
+      short_count(metrics.tokens_per_s), info.rss_mib,
+      clock_time(info.seconds_left));
 }
 
 void Progress::step(const StepMetrics& metrics, const ProgressInfo& info) {

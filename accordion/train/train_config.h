@@ -46,6 +46,8 @@ struct TrainConfig {
     std::int64_t batch_size = 8;
     std::int64_t grad_accumulation = 1;
     std::int64_t threads = 0;  ///< 0: the host's cores over its ranks
+    std::string nonfinite = "error";
+    std::int64_t max_skips = 10;  ///< in a row, where nonfinite is "skip"
   } train;
   struct Optimizer {
     double lr = 3e-4;
@@ -64,11 +66,17 @@ struct TrainConfig {
   } schedule;
   struct Fsdp {
     std::string strategy = "full_shard";
+    std::int64_t replicas = 0;                  ///< 0: one, or as hybrid says
     std::optional<bool> reshard_after_forward;  ///< unset: all but the root
+    std::int64_t reshard_to_ranks = 0;          ///< 0: to all
+    std::string accumulation = "auto";
+    std::optional<bool> keep_parameters;  ///< unset: for shard_optimizer
     std::string param_dtype = "fp32";
     std::string reduce_dtype = "fp32";
     std::int64_t prefetch = 1;
-    std::string backend = "shm";
+    std::int64_t prefetch_bytes = 0;   ///< 0: no limit
+    std::int64_t min_shard_numel = 0;  ///< 0: all are sharded
+    std::string backend = "auto";
   } fsdp;
   struct Eval {
     std::int64_t every = 0;  ///< 0: never

@@ -17,7 +17,8 @@ namespace accordion {
 
 namespace fs = std::filesystem;
 
-void check_run(const TrainConfig& config) {
+void check_run(const TrainConfig& config, const Rendezvous& rendezvous) {
+  (void)mesh_axes(config, rendezvous);
   const auto tokenizer = open_tokenizer(config.data.tokenizer);
   check_data(config, *tokenizer, open_model_config(config).vocab_size);
 }
@@ -27,8 +28,9 @@ TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous) {
   const LlamaConfig model = open_model_config(config);
   const auto tokenizer = open_tokenizer(config.data.tokenizer);
   check_data(config, *tokenizer, model.vocab_size);
-  const DeviceMesh mesh =
-      DeviceMesh::connect(rendezvous, {.backend = config.fsdp.backend});
+  const DeviceMesh mesh = DeviceMesh::connect(
+      rendezvous,
+      {.backend = config.fsdp.backend, .axes = mesh_axes(config, rendezvous)});
   RunData data = open_data_together(config, *tokenizer, model.vocab_size,
                                     rendezvous, mesh.world());
   const TrainConfig resolved = with_steps(config, data.sampler);

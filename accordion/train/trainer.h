@@ -15,11 +15,11 @@ struct TrainResult {
   RunSummary summary;  ///< the same on every rank
 };
 
-/// Throws what train() would throw of model, tokenizer and data before ranks
-/// meet. Cheap.
+/// Throws what train() would throw of model, tokenizer, data and mesh before
+/// ranks meet; `rendezvous` is that of any of them. Cheap.
 ///
 /// Throws  std::invalid_argument
-void check_run(const TrainConfig& config);
+void check_run(const TrainConfig& config, const Rendezvous& rendezvous);
 
 /// Trains a model as the configuration says, as one of the ranks of
 /// `rendezvous`, and writes the run folder. Rank 0 reports to standard output:
@@ -35,8 +35,8 @@ void check_run(const TrainConfig& config);
 ///           all-reduce a step, outside of the time that is measured; with
 ///           packed documents another one, that counts targets
 /// Throws    std::invalid_argument for what the configuration got wrong,
-///           std::runtime_error for the run folder or a loss that is not
-///           finite, CommError
+///           std::runtime_error for the run folder, or a loss or gradient
+///           that is not finite (train.nonfinite), CommError
 TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous);
 
 }  // namespace accordion

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/models/generate.h"
 #include "accordion/models/initialize.h"
+#include "accordion/module/meta_init.h"
+#include "accordion/optim/clip_grad_norm.h"
 #include "accordion/train/config_options.h"
 
 namespace accordion {
@@ -24,12 +27,22 @@ std::span<float> elements(const at::Tensor& piece) {
   return {piece.data_ptr<float>(), static_cast<std::size_t>(piece.numel())};
 }
 
-void fill_fresh(torch::nn::Module& module, std::uint64_t seed,
-                double deviation) {
-  for (const LocalParameter& local : local_parameters(module)) {
-    initialize(local.name, local.global_shape, local.begin, seed,
-               elements(local.piece), deviation);
-  }
+/// Without memory: fully_shard gives each rank its pieces alone.
+Unit<Llama> model_on_meta(const LlamaConfig& model) {
+  const MetaInit meta;
+  return Unit<Llama>(model);
+}
+
+/// Fresh values; zeros where weights are read afterwards.
+InitOptions initial_values(const TrainConfig& config, double deviation) {
+  const bool fresh = config.model.init.empty();
+  return {.seed = static_cast<std::uint64_t>(config.run.seed),
+          .initial_value =
+              [=](const std::string& name,
+                  const at::Tensor& parameter) -> std::optional<InitialValue> {
+            return fresh ? initial_rule(name, parameter.sizes(), deviation)
+                         : InitRule::constant(0);
+          }};
 }
 
 /// Each rank reads the ranges that it owns, and no others.
@@ -67,12 +80,11 @@ LlamaConfig open_model_config(const TrainConfig& config) {
 
 TrainingModel::TrainingModel(const LlamaConfig& model,
                              const TrainConfig& config, const DeviceMesh& mesh)
-    : seq_len_(config.data.seq_len), model_(model) {
-  fully_shard(model_, mesh, fsdp_options(config));
-  if (config.model.init.empty()) {
-    fill_fresh(*model_, static_cast<std::uint64_t>(config.run.seed),
-               model.initializer_range);
-  } else {
+    : seq_len_(config.data.seq_len), model_(model_on_meta(model)) {
+  FsdpOptions options = fsdp_options(config);
+  options.init = initial_values(config, model.initializer_range);
+  fully_shard(model_, mesh, options);
+  if (!config.model.init.empty()) {
     fill_from(*model_, config.model.init);
   }
 }
@@ -80,6 +92,15 @@ TrainingModel::TrainingModel(const LlamaConfig& model,
 LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
   return model_(as_tensor(std::move(batch.inputs), seq_len_),
                 as_tensor(std::move(batch.targets), seq_len_), divisor);
+}
+
+std::string TrainingModel::describe_nonfinite_gradient() {
+  const auto unit = first_nonfinite_unit(model_);
+  if (!unit) {
+    return "each gradient is finite, but their squares overflow";
+  }
+  return fmt::format("the first unit at fault is {}",
+                     unit->empty() ? "the root" : fmt::format("'{}'", *unit));
 }
 
 std::string TrainingModel::sample(const TrainConfig& config,

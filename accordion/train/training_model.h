@@ -35,6 +35,10 @@ class TrainingModel {
   /// document; the same text on every rank.
   std::string sample(const TrainConfig& config, const Tokenizer& tokenizer);
 
+  /// Why the norm of the gradients is not finite, in words, the same on every
+  /// rank. Comm: that of first_nonfinite_unit.
+  std::string describe_nonfinite_gradient();
+
   torch::nn::Module& module() { return *model_; }
 
  private:

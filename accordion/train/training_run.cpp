@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include "accordion/fsdp/controls.h"
 #include "accordion/ops/cross_entropy.h"
 #include "accordion/optim/clip_grad_norm.h"
 #include "accordion/train/config_options.h"
@@ -68,7 +69,8 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                .log_every = config.log.every}),
       model_(model, config, mesh),
       optimizer_(model_.module(), optimizer_options(config)),
-      schedule_(lr_schedule(config)) {
+      schedule_(lr_schedule(config)),
+      nonfinite_(config) {
   report_.log(fmt::format("rank {} of {}, process {}, {} threads, backend {}",
                           world_.rank(), world_.world_size(), ::getpid(),
                           at::get_num_threads(), world_.backend()));
@@ -112,8 +114,13 @@ LocalStep TrainingRun::step(std::int64_t step) {
   result.grad_norm = clip_grad_norm_(
       model_.module(),
       clip_norm > 0 ? clip_norm : std::numeric_limits<double>::infinity());
-  optimizer_.set_lr(result.lr);
-  optimizer_.step();
+  result.skipped = !nonfinite_.takes_step(step, result.grad_norm, [this] {
+    return model_.describe_nonfinite_gradient();
+  });
+  if (!result.skipped) {
+    optimizer_.set_lr(result.lr);
+    optimizer_.step();
+  }
   optimizer_.zero_grad();
   sample_memory(step);
   result.ms = seconds_since(start) * 1e3;
@@ -124,8 +131,9 @@ void TrainingRun::backward_of_microbatches(std::int64_t step,
                                            LocalStep& result) {
   std::vector<Batch> batches = batches_of(step);
   const double divisor = targets_per_rank(batches);
-  for (Batch& batch : batches) {
-    const at::Tensor loss = model_.loss(std::move(batch), divisor).loss;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    set_is_last_backward(model_.module(), i + 1 == batches.size());
+    const at::Tensor loss = model_.loss(std::move(batches[i]), divisor).loss;
     sample_memory(step);
     loss.backward();
     sample_memory(step);
@@ -176,7 +184,7 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
   last_loss_ = sums[0] / world_.world_size();
   steps_done_ = step + 1;
   step_ms_.push_back(local.ms);
-  if (!std::isfinite(last_loss_)) {
+  if (!std::isfinite(last_loss_) && config_.train.nonfinite == "error") {
     throw std::runtime_error(fmt::format(
         "[train] The loss is {} at step {}. Lower optimizer.lr (now {}), "
         "lengthen schedule.warmup_steps, or use fsdp.param_dtype = \"fp32\".",
@@ -194,7 +202,8 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
           .grad_norm = local.grad_norm,
           .lr = local.lr,
           .ms = local.ms,
-          .tokens_per_s = tokens / local.ms * 1e3};
+          .tokens_per_s = tokens / local.ms * 1e3,
+          .skipped = local.skipped};
 }
 
 double TrainingRun::seconds_left(std::int64_t step) const {

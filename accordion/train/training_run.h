@@ -12,6 +12,7 @@
 #include "accordion/train/lr_schedule.h"
 #include "accordion/train/memory_use.h"
 #include "accordion/train/metrics.h"
+#include "accordion/train/nonfinite_guard.h"
 #include "accordion/train/run_data.h"
 #include "accordion/train/run_report.h"
 #include "accordion/train/stop_signal.h"
@@ -26,6 +27,7 @@ struct LocalStep {
   double grad_norm = 0.0;
   double lr = 0.0;
   double ms = 0.0;
+  bool skipped = false;
 };
 
 /// One rank's part in a run, from the first step to the summary.
@@ -59,6 +61,7 @@ class TrainingRun {
   TrainingModel model_;
   AdamW optimizer_;
   LrSchedule schedule_;
+  NonfiniteGuard nonfinite_;
   MemoryPeaks memory_;
   StopSignal stop_;
 

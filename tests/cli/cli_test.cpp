@@ -80,7 +80,8 @@ TEST_F(Cli, VersionAndHelpNameTheProgram) {
 TEST_F(Cli, HelpConfigNeedsNoConfiguration) {
   const CommandResult help = shell("$accordion train --help-config");
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.output, HasSubstr("fsdp.strategy  (full_shard | no_shard"));
+  EXPECT_THAT(help.output,
+              HasSubstr("fsdp.strategy  (full_shard | shard_grad_op"));
   const CommandResult nothing = shell("$accordion train");
   EXPECT_EQ(nothing.exit_code, 1);
   EXPECT_THAT(nothing.output, HasSubstr("No configuration was named"));
@@ -108,6 +109,12 @@ TEST_F(Cli, MistakesInTheConfigEndBeforeAnyRankStarts) {
   EXPECT_EQ(text.exit_code, 1);
   EXPECT_THAT(text.output, HasSubstr("missing.txt"));
   EXPECT_THAT(text.output, Not(HasSubstr("rank")));
+  const CommandResult replicas = shell(
+      "$accordion train run.toml fsdp.strategy=hybrid fsdp.replicas=2 "
+      "--nproc 3");
+  EXPECT_EQ(replicas.exit_code, 1);
+  EXPECT_THAT(replicas.output, HasSubstr("2 replicas do not divide 3 ranks"));
+  EXPECT_THAT(replicas.output, Not(HasSubstr("[rank")));
   EXPECT_FALSE(fs::exists(folder_.path() / "run"));
 }
 
@@ -169,12 +176,27 @@ TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
       "$accordion plan --schedule '{}' --nproc 4", fixture("tiny.json")));
   ASSERT_EQ(model.exit_code, 0) << model.output;
   EXPECT_THAT(model.output, HasSubstr("model.layers.3"));
-  EXPECT_THAT(model.output, HasSubstr("5 units; a step unshards 8 times"));
+  EXPECT_THAT(model.output, HasSubstr("5 units; a pass unshards 8 times"));
   write_config();
   const CommandResult run =
       shell("$accordion plan --schedule run.toml fsdp.strategy=no_shard");
   EXPECT_THAT(run.output, HasSubstr("reduces 5 times"));
   EXPECT_EQ(shell("$accordion plan --schedule missing.json").exit_code, 1);
+}
+
+TEST_F(Cli, PlanShowsThePassesOfAnAccumulatedStep) {
+  const std::string plan = fmt::format(
+      "$accordion plan --schedule '{}' --nproc 4 fsdp.strategy=hybrid "
+      "fsdp.accumulation=unsharded ",
+      fixture("tiny.json"));
+  EXPECT_THAT(shell(plan + "--microbatch first").output,
+              HasSubstr("reduces 0 times"));
+  const CommandResult last = shell(plan + "--microbatch last");
+  EXPECT_THAT(last.output, HasSubstr("reduces 5 times"));
+  EXPECT_THAT(last.output, HasSubstr("all-reduces 5 times over replicas"));
+  const CommandResult none = shell(plan + "--microbatch second");
+  EXPECT_NE(none.exit_code, 0);
+  EXPECT_THAT(none.output, HasSubstr("middle"));
 }
 
 }  // namespace

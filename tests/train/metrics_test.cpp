@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/metrics.h"
 
+#include <cmath>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -47,6 +48,18 @@ TEST(Metrics, StepLineKeepsLossAndNormExactly) {
   EXPECT_EQ(lines[0]["lr"].get<double>(), 3e-4);
   EXPECT_EQ(lines[0]["ms"].get<double>(), 12.35);
   EXPECT_EQ(lines[0]["tokens_per_s"].get<double>(), 100.0);
+  EXPECT_FALSE(lines[0].contains("skipped"));
+}
+
+TEST(Metrics, StepThatWasSkippedSaysSoAndItsNanIsNull) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsWriter writer(file);
+  writer.write(StepMetrics{.grad_norm = std::nan(""), .skipped = true});
+  const auto lines = lines_of(file);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["skipped"], true);
+  EXPECT_TRUE(lines[0]["grad_norm"].is_null());
 }
 
 TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {

@@ -56,8 +56,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tiny-gqa", 2, 8, {"fsdp.strategy=no_shard"}},
         Case{"tiny-gqa", 3, 12, {"fsdp.strategy=no_shard"}},
         Case{"tiny-gqa", 4, 16, {"fsdp.backend=gloo"}},
-        Case{
-            "tiny", 2, 8, {"train.batch_size=2", "train.grad_accumulation=2"}}),
+        Case{"tiny", 2, 8, {"train.batch_size=2", "train.grad_accumulation=2"}},
+        // The other strategies, each with what it does between microbatches.
+        Case{"tiny",
+             4,
+             16,
+             {"train.batch_size=2", "train.grad_accumulation=2",
+              "fsdp.strategy=hybrid", "fsdp.accumulation=deferred_all_reduce"}},
+        Case{"tiny-gqa",
+             2,
+             8,
+             {"train.batch_size=1", "train.grad_accumulation=4",
+              "fsdp.strategy=shard_grad_op", "fsdp.keep_parameters=true"}},
+        Case{"tiny",
+             3,
+             12,
+             {"train.batch_size=2", "train.grad_accumulation=2",
+              "fsdp.strategy=shard_optimizer"}},
+        Case{"tiny-gqa",
+             4,
+             16,
+             {"train.batch_size=2", "train.grad_accumulation=2",
+              "fsdp.accumulation=unsharded", "fsdp.reshard_to_ranks=2",
+              "fsdp.min_shard_numel=1000", "fsdp.prefetch=3",
+              "fsdp.prefetch_bytes=500000"}}),
     [](const auto& info) { return fmt::format("Case{}", info.index); });
 
 // FSDP2's own bf16 curve strays by 1.4e-3 from fp32.

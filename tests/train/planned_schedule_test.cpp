@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/training_model.h"
@@ -17,48 +18,98 @@ namespace accordion {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
-class PlannedSchedule
-    : public ::testing::TestWithParam<std::vector<std::string>> {};
+struct Case {
+  std::vector<std::string> keys = {};
+  Microbatch microbatch = Microbatch::Only;
+};
+
+/// Runs the passes of a step up to the one in question; only then may the
+/// module be asked, which ends what passes hand on to each other.
+void run_passes(TrainingModel& training, Microbatch microbatch) {
+  std::vector<bool> is_last = {true};
+  if (microbatch == Microbatch::First) {
+    is_last = {false};
+  } else if (microbatch == Microbatch::Middle) {
+    is_last = {false, false};
+  } else if (microbatch == Microbatch::Last) {
+    is_last = {false, true};
+  }
+  for (const bool last : is_last) {
+    Batch batch;
+    batch.inputs.assign(128, 65);
+    batch.targets.assign(128, 66);
+    set_is_last_backward(training.module(), last);
+    training.loss(batch, 128.0).loss.backward();
+  }
+}
+
+class PlannedSchedule : public ::testing::TestWithParam<Case> {};
 
 // What was planned from shapes alone is what a rank then does.
 TEST_P(PlannedSchedule, IsWhatTheStepsFollow) {
   std::vector<std::string> keys = testing::parity_keys("tiny-gqa");
-  keys.insert(keys.end(), GetParam().begin(), GetParam().end());
+  keys.insert(keys.end(), GetParam().keys.begin(), GetParam().keys.end());
   const TrainConfig config = parse_config("", "test.toml", keys);
   const LlamaConfig model = open_model_config(config);
+  const Rendezvous rendezvous{.world_size = 4, .local_world_size = 4};
+  const auto axes = mesh_axes(config, rendezvous);
   const DeviceMesh mesh =
-      DeviceMesh::connect({.world_size = 3}, {.backend = "fake"});
+      DeviceMesh::connect(rendezvous, {.backend = "fake", .axes = axes});
   TrainingModel training(model, config, mesh);
-  Batch batch;
-  batch.inputs.assign(128, 65);
-  batch.targets.assign(128, 66);
-  training.loss(batch, 128.0).loss.backward();
-  const StepSchedule planned =
-      planned_schedule(model, fsdp_options(config), mesh.world_size());
-  EXPECT_EQ(to_table(planned), to_table(step_schedule(training.module())));
-  EXPECT_EQ(planned, step_schedule(training.module()));
+  run_passes(training, GetParam().microbatch);
+  const StepSchedule planned = planned_schedule(model, fsdp_options(config),
+                                                axes, GetParam().microbatch);
+  const StepSchedule followed = step_schedule(training.module());
+  EXPECT_EQ(to_table(planned), to_table(followed));
+  EXPECT_EQ(planned, followed);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Plan, PlannedSchedule,
     ::testing::Values(
-        std::vector<std::string>{},
-        std::vector<std::string>{"fsdp.prefetch=2", "fsdp.param_dtype=bf16"},
-        std::vector<std::string>{"fsdp.reshard_after_forward=false"},
-        std::vector<std::string>{"fsdp.strategy=no_shard"},
-        std::vector<std::string>{"fsdp.strategy=no_shard",
-                                 "fsdp.param_dtype=bf16"}));
+        Case{}, Case{{"fsdp.prefetch=2", "fsdp.param_dtype=bf16"}},
+        Case{{"fsdp.reshard_after_forward=false"}},
+        Case{{"fsdp.prefetch=4", "fsdp.prefetch_bytes=500000"}},
+        Case{{"fsdp.min_shard_numel=1000", "fsdp.param_dtype=bf16"}},
+        Case{{"fsdp.reshard_to_ranks=2"}}, Case{{"fsdp.strategy=no_shard"}},
+        Case{{"fsdp.strategy=no_shard", "fsdp.param_dtype=bf16"}},
+        Case{{"fsdp.strategy=shard_grad_op"}},
+        Case{{"fsdp.strategy=shard_optimizer"}, Microbatch::First},
+        Case{{"fsdp.strategy=shard_optimizer", "fsdp.param_dtype=bf16"},
+             Microbatch::Middle},
+        Case{{"fsdp.strategy=shard_optimizer"}, Microbatch::Last},
+        Case{{"fsdp.strategy=hybrid"}},
+        Case{{"fsdp.strategy=hybrid", "fsdp.accumulation=deferred_all_reduce"},
+             Microbatch::First},
+        Case{{"fsdp.strategy=hybrid", "fsdp.accumulation=unsharded",
+              "fsdp.keep_parameters=true"},
+             Microbatch::Last}));
+
+std::vector<MeshAxis> ranks(int count) {
+  return {{.name = "shard", .size = count}};
+}
 
 TEST(ScheduleTotals, CountWhatTheScheduleHolds) {
   const LlamaConfig model =
       LlamaConfig::from_file(testing::fixture("tiny.json"));
   // Four layers and the root, each reduced once. The root is unsharded once, as
   // it is kept, and so is the last layer, which backward needs at once.
-  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, 2)),
-              HasSubstr("5 units; a step unshards 8 times"));
-  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, 2)),
-              HasSubstr("reduces 5 times"));
+  const std::string totals =
+      schedule_totals(planned_schedule(model, {}, ranks(2)));
+  EXPECT_THAT(totals, HasSubstr("5 units; a pass unshards 8 times"));
+  EXPECT_THAT(totals, HasSubstr("reduces 5 times"));
+  EXPECT_THAT(totals, Not(HasSubstr("replicas")));
+}
+
+TEST(ScheduleTotals, NameTheAllReduceOverReplicas) {
+  const LlamaConfig model =
+      LlamaConfig::from_file(testing::fixture("tiny.json"));
+  const std::vector<MeshAxis> axes = {{.name = "replicate", .size = 2},
+                                      {.name = "shard", .size = 2}};
+  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, axes)),
+              HasSubstr("all-reduces 5 times over replicas"));
 }
 
 }  // namespace

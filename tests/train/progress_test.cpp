@@ -43,6 +43,10 @@ TEST_F(Progressed, LineNamesStepLossRateMemoryAndTimeLeft) {
   info_.seconds_left = 3723.0;
   EXPECT_EQ(progress_line(at(11), info_),
             "step 12  loss 1.5000  14.2k tokens/s  212 MiB  1:02:03 left");
+  StepMetrics skipped = at(11);
+  skipped.skipped = true;
+  EXPECT_THAT(progress_line(skipped, info_),
+              HasSubstr("step 12 skipped  loss 1.5000"));
 }
 
 TEST_F(Progressed, FileGetsWholeLinesEveryFewSteps) {

@@ -94,8 +94,9 @@ TEST(TrainConfig, PrintedFileAndHelpHoldEveryKey) {
 
 TEST(TrainConfig, HelpShowsTypeDefaultAndChoices) {
   const std::string help = config_help();
-  EXPECT_THAT(help, HasSubstr("fsdp.strategy  (full_shard | no_shard; "
-                              "default \"full_shard\")"));
+  EXPECT_THAT(help, HasSubstr("fsdp.strategy  (full_shard | shard_grad_op | "
+                              "shard_optimizer | no_shard | hybrid; default "
+                              "\"full_shard\")"));
   EXPECT_THAT(help, HasSubstr("train.steps  (integer at least 0; "
                               "default 1000)"));
   EXPECT_THAT(help, HasSubstr("optimizer.lr  (number greater than 0; "
@@ -169,8 +170,9 @@ TEST(TrainConfig, ValueOutOfRangeSaysTheRange) {
 }
 
 TEST(TrainConfig, ChoiceThatDoesNotExistListsTheValidOnes) {
-  EXPECT_THAT(error_of("fsdp.strategy = \"shard_grad_op\"\n"),
-              HasSubstr("valid values: \"full_shard\", \"no_shard\""));
+  EXPECT_THAT(error_of("fsdp.strategy = \"zero3\"\n"),
+              HasSubstr("valid values: \"full_shard\", \"shard_grad_op\", "
+                        "\"shard_optimizer\", \"no_shard\", \"hybrid\""));
   const std::string message = error_of("schedule.name = \"cosin\"\n");
   EXPECT_THAT(message, HasSubstr("valid values: \"constant\", \"cosine\", "
                                  "\"linear\", \"wsd\""));
@@ -242,6 +244,25 @@ TEST(TrainConfig, KeysThatContradictEachOtherAreErrors) {
               HasSubstr("holds nothing out"));
   EXPECT_THAT(error_of("eval.every = 5\ndata.validation_fraction = 0\n"),
               HasSubstr("nothing is held out"));
+}
+
+TEST(TrainConfig, ShardingKeysThatContradictEachOtherAreErrors) {
+  EXPECT_THAT(error_of("[fsdp]\nreshard_to_ranks = 2\n"
+                       "strategy = \"shard_grad_op\"\n"),
+              HasSubstr("'fsdp.reshard_to_ranks' is 2, but fsdp.strategy = "
+                        "\"shard_grad_op\" keeps"));
+  EXPECT_THAT(error_of("[fsdp]\nreshard_to_ranks = 2\n"
+                       "reshard_after_forward = false\n"),
+              HasSubstr("'fsdp.reshard_after_forward' is false"));
+  EXPECT_THAT(error_of("[fsdp]\nreplicas = 2\nstrategy = \"no_shard\"\n"),
+              HasSubstr("makes every rank a replica"));
+  const std::string deferred =
+      "[fsdp]\naccumulation = \"deferred_all_reduce\"\n";
+  EXPECT_THAT(error_of(deferred), HasSubstr("nothing to put off"));
+  EXPECT_THAT(error_of(deferred + "strategy = \"hybrid\"\nreplicas = 1\n"),
+              HasSubstr("nothing to put off"));
+  EXPECT_EQ(parse(deferred + "strategy = \"hybrid\"\n").fsdp.replicas, 0);
+  EXPECT_EQ(parse(deferred + "replicas = 2\n").fsdp.replicas, 2);
 }
 
 TEST(TrainConfig, MissingTextOrModelIsAnError) {

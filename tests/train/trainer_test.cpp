@@ -272,6 +272,42 @@ TEST(Trainer, LossThatIsNotFiniteIsAnErrorWithAdvice) {
   EXPECT_THAT(results[0].output, HasSubstr("Lower optimizer.lr"));
 }
 
+/// A learning rate that ruins the weights in its first step.
+std::vector<std::string> ruined(const fs::path& run,
+                                const std::vector<std::string>& more) {
+  return with(
+      with(fresh_keys(), {"run.dir=" + run.string(), "optimizer.lr=1e30",
+                          "train.steps=20", "train.batch_size=1"}),
+      more);
+}
+
+TEST(Trainer, StepsWithoutAFiniteGradientAreSkippedUpToABound) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  const auto results =
+      run_ranks(kTrainRank, 2,
+                ruined(run, {"train.nonfinite=skip", "train.max_skips=3"}));
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr("The 3 steps before were skipped"));
+    EXPECT_THAT(result.output,
+                HasSubstr("the first unit at fault is the root"));
+  }
+  int skipped = 0;
+  for (const auto& line : metrics_of(run)) {
+    skipped += line.contains("skipped") ? 1 : 0;
+  }
+  EXPECT_EQ(skipped, 3);
+}
+
+TEST(Trainer, GradientsThatAreNotFiniteMayBeAllowed) {
+  const TemporaryFolder folder;
+  const fs::path run = folder.path() / "run";
+  expect_ranks_pass(kTrainRank, 1,
+                    ruined(run, {"train.nonfinite=allow", "train.steps=4"}));
+  EXPECT_EQ(metrics_of(run).back()["steps"], 4);
+}
+
 TEST(Trainer, ModelThatDoesNotFitTheDataIsAnError) {
   const TemporaryFolder folder;
   std::string model = read_file(fixture("tiny.json"));
