@@ -4,6 +4,8 @@
 /// All that a program which trains with Accordion includes.
 
 #include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/describe.h"
+#include "accordion/fsdp/full_parameters.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/module/materialize.h"

@@ -77,6 +77,8 @@ class Executor : public FsdpUnit::Listener,
   /// Reshards what is still unsharded: the root after a forward that no
   /// backward followed. Does nothing inside forward or backward.
   void settle();
+  /// Whether this is inside forward or backward.
+  [[nodiscard]] bool is_busy() const;
 
   void enter_backward(UnitCall& call) override;
   void leave_backward(UnitCall& call) override;
@@ -113,7 +115,6 @@ class Executor : public FsdpUnit::Listener,
   void begin_backward_of(int unit);
   void end_backward_if_complete(int unit);
   void queue_end_of_backward();
-  [[nodiscard]] bool is_busy() const;
 
   // The pass: executor_pass.cpp.
   void begin_pass(const Action& first);

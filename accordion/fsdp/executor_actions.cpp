@@ -88,6 +88,9 @@ void Executor::on_demand(ActionKind kind, int unit) {
 
 void Executor::unshard(int unit, int slot) {
   FsdpUnit& u = unit_at(unit);
+  TORCH_CHECK_VALUE(!u.summoned(), "[SummonFullParameters] unit '", u.name(),
+                    "' was called, in forward or backward, while a guard shows "
+                    "its whole parameters. End the guard before the pass.");
   if (u.parameter_state() == ParameterState::Sharded) {
     u.start_unshard(
         pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));

@@ -2,6 +2,7 @@
 #include "accordion/fsdp/fsdp_unit.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -68,7 +69,7 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   make_parameters(members.parameters);
   update_trainable();
   filled_.assign(parameters_.size(), false);
-  arrived_.assign(parameters_.size(), false);
+  arrived_.assign(sources_.size(), false);
 }
 
 FsdpUnit::~FsdpUnit() = default;
@@ -114,6 +115,8 @@ void FsdpUnit::make_sections() {
 
 void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
   const int rank = groups_.gather->rank();
+  sources_.resize(members.size());
+  std::iota(sources_.begin(), sources_.end(), 0);
   for (std::size_t i = 0; i < members.size(); ++i) {
     const int index = static_cast<int>(i);
     const SectionState& section = section_of(index);
@@ -132,14 +135,20 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
       values.copy_(
           whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));
     }
-    parameters_.emplace_back(members[i].name, whole, piece, std::move(faces));
+    std::vector<ShardedParameter::Source> sources{{whole, index}};
+    for (const at::Tensor& alias : members[i].aliases) {
+      sources.push_back({alias, static_cast<int>(sources_.size())});
+      sources_.push_back(index);
+    }
+    parameters_.emplace_back(members[i].name, std::move(sources), piece,
+                             std::move(faces));
   }
 }
 
 bool FsdpUnit::update_trainable() {
   bool changed = false;
   for (ShardedParameter& parameter : parameters_) {
-    changed |= parameter.requires_grad() != parameter.tensor().requires_grad();
+    changed |= parameter.requires_grad() != parameter.wants_gradient();
   }
   if (!changed) {
     return false;
@@ -150,14 +159,12 @@ bool FsdpUnit::update_trainable() {
                     "' was changed while their gradients wait to be reduced. "
                     "Change it between steps.");
   const at::NoGradGuard no_grad;
-  num_trainable_ = 0;
+  num_sources_ = 0;
   for (SectionState& section : sections_) {
     const auto& members = section.layout->parameters;
     section.trainable =
         std::any_of(members.begin(), members.end(), [this](int index) {
-          return parameters_[static_cast<std::size_t>(index)]
-              .tensor()
-              .requires_grad();
+          return parameters_[static_cast<std::size_t>(index)].wants_gradient();
         });
     if (section.trainable && !section.gradient.defined()) {
       // Kept when frozen again: optimizers may hold it.
@@ -166,15 +173,16 @@ bool FsdpUnit::update_trainable() {
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& parameter = parameters_[i];
-    const bool trainable = parameter.tensor().requires_grad();
-    num_trainable_ += trainable ? 1 : 0;
+    const bool trainable = parameter.wants_gradient();
+    num_sources_ +=
+        trainable ? static_cast<int>(parameter.tensors().size()) : 0;
     parameter.set_piece_gradient(
         trainable ? piece_of(section_of(static_cast<int>(i)).gradient,
                              parameter.piece())
                   : at::Tensor());
     if (parameter_state_ == ParameterState::Unsharded) {
       // Shown before it had a gradient to receive, and maybe never again.
-      parameter.show_unsharded(static_cast<int>(i), weak_from_this());
+      parameter.show_unsharded(weak_from_this());
     }
   }
   place_gradients();
@@ -199,12 +207,11 @@ void FsdpUnit::place_gradients() {
 
 void FsdpUnit::attach() {
   const bool whole = unsharded_bytes() == 0;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const int index = static_cast<int>(i);
+  for (ShardedParameter& parameter : parameters_) {
     if (whole) {
-      parameters_[i].show_unsharded(index, weak_from_this());
+      parameter.show_unsharded(weak_from_this());
     } else {
-      parameters_[i].show_sharded(index, weak_from_this());
+      parameter.show_sharded(weak_from_this());
     }
   }
   parameter_state_ =

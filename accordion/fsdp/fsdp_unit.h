@@ -33,6 +33,12 @@ enum class GradientState {
   AllReducing,  ///< the shards are being summed over replicas [0]
 };
 
+/// A section in the stored dtype, whole: [padded_numel] each.
+struct WholeSection {
+  at::Tensor parameters = {};
+  at::Tensor gradients = {};  ///< undefined where frozen or not asked for
+};
+
 /// One FSDP unit: its shards, and the transitions between the states above.
 /// Decides nothing; the executor says when.
 ///
@@ -143,8 +149,35 @@ class FsdpUnit : public GradientReceiver,
   /// Any -> None, without a result: for a step that failed.
   CommBuffer* drop_gradients();
 
-  void receive_gradient(int parameter, const at::Tensor& gradient) override;
-  [[noreturn]] void reject_gradient(int parameter) override;
+  // ---- Whole parameters outside of passes: unit_whole.cpp ----
+
+  /// Brings what the user assigned to parameters and gradients to the shards.
+  void adopt_assignments();
+  /// Gathers a section; a copy where it is whole on each rank.
+  ///
+  /// Comm  one all-gather of the parameters, and one of gradients on request
+  [[nodiscard]] WholeSection gather_whole(int section, bool gradients) const;
+  /// Memory for one.
+  [[nodiscard]] WholeSection make_whole(int section, bool gradients) const;
+  /// A parameter [global shape] in a flat tensor [padded_numel] of its section.
+  [[nodiscard]] at::Tensor whole_of(int parameter,
+                                    const at::Tensor& flat) const;
+  /// Copies this rank's range of `whole` to the shards.
+  void assign_whole(int section, const WholeSection& whole);
+  /// From begin_summon to end_summon the unit refuses to be unsharded.
+  void begin_summon() { summoned_ = true; }
+  [[nodiscard]] bool summoned() const { return summoned_; }
+  /// Lets the module hold parameters in `whole` [one per section]; `.grad()` is
+  /// the gradient there or, where that is undefined, undefined.
+  void show_whole(const std::vector<WholeSection>& whole);
+  /// Brings what was assigned meanwhile to what show_whole got. Throws
+  /// c10::ValueError for another shape or dtype.
+  void collect_whole();
+  /// Shows pieces again.
+  void end_summon();
+
+  void receive_gradient(int source, const at::Tensor& gradient) override;
+  [[noreturn]] void reject_gradient(int source) override;
 
  private:
   void make_sections();
@@ -157,6 +190,8 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] SectionState& section_of(int parameter) {
     return sections_[static_cast<std::size_t>(layout_.section_of(parameter))];
   }
+  [[nodiscard]] at::Tensor gather_flat(const SectionState& section,
+                                       const at::Tensor& shard) const;
   [[nodiscard]] Work gather(CommBuffer& slot);
   void bind_sections();
   [[nodiscard]] CommBuffer& free_slot();
@@ -174,20 +209,24 @@ class FsdpUnit : public GradientReceiver,
   UnitLayout layout_;
   std::vector<SectionState> sections_;
   std::vector<ShardedParameter> parameters_;
+  /// The parameters of what delivers gradients: the first tensor of parameter i
+  /// is source i, and tensors that are tied to some parameter follow.
+  std::vector<int> sources_;
   std::int64_t slot_bytes_ = 0;
   std::int64_t gradient_bytes_[2] = {0, 0};  // by GradientUse
-  int num_trainable_ = 0;
+  int num_sources_ = 0;                      // of those, trainable
 
   ParameterState parameter_state_ = ParameterState::Sharded;
   CommBuffer* parameter_slot_ = nullptr;
   Work gather_;
   bool has_secondary_ = false;
+  bool summoned_ = false;
 
   GradientState gradient_state_ = GradientState::None;
   GradientUse gradient_use_ = GradientUse::Reduced;
   CommBuffer* gradient_slot_ = nullptr;
   std::vector<bool> filled_;   // per parameter: its part of the slot counts
-  std::vector<bool> arrived_;  // per parameter, in this pass
+  std::vector<bool> arrived_;  // per source, in this pass
   int num_arrived_ = 0;
   bool partial_ = false;
   Work reduction_;

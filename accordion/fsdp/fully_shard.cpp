@@ -205,8 +205,8 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
     const UnitSettings settings = make_settings(unit, options);
     plans.push_back({std::move(unit), groups, settings});
   }
-  const auto executor =
-      std::make_shared<Executor>(std::move(plans), options, make_pools(groups));
+  const auto executor = std::make_shared<Executor>(
+      std::move(plans), options, choose_pools(groups, options));
   executor->pass_settings() = make_pass_settings(options);
   const auto state = std::make_shared<FsdpState>(
       FsdpState{mesh, options, executor, std::move(wrapped.decisions)});

@@ -12,10 +12,10 @@ class GradientReceiver {
  public:
   virtual ~GradientReceiver() = default;
   /// The gradient of a parameter in its global shape; undefined where autograd
-  /// found that it is zero.
-  virtual void receive_gradient(int parameter, const at::Tensor& gradient) = 0;
+  /// found that it is zero. `source` is the index that its node was made with.
+  virtual void receive_gradient(int source, const at::Tensor& gradient) = 0;
   /// Throws c10::Error: a gradient arrived while the parameter was sharded.
-  [[noreturn]] virtual void reject_gradient(int parameter) = 0;
+  [[noreturn]] virtual void reject_gradient(int source) = 0;
 };
 
 /// Handle of an autograd node: shared_ptr up to LibTorch 2.14, intrusive_ptr

@@ -8,72 +8,169 @@
 
 namespace accordion {
 
-ShardedParameter::ShardedParameter(std::string name, at::Tensor tensor,
-                                   Piece piece, Faces faces)
+ShardedParameter::ShardedParameter(std::string name,
+                                   std::vector<Source> sources, Piece piece,
+                                   Faces faces)
     : name_(std::move(name)),
-      tensor_(std::move(tensor)),
       piece_(std::move(piece)),
-      faces_(std::move(faces)) {}
+      faces_(std::move(faces)) {
+  for (Source& source : sources) {
+    shown_.push_back(
+        {.tensor = std::move(source.tensor), .source = source.number});
+  }
+}
+
+std::vector<at::Tensor> ShardedParameter::tensors() const {
+  std::vector<at::Tensor> result;
+  for (const Shown& shown : shown_) {
+    result.push_back(shown.tensor);
+  }
+  return result;
+}
+
+bool ShardedParameter::wants_gradient() const {
+  const bool wants = tensor().requires_grad();
+  for (const Shown& shown : shown_) {
+    TORCH_CHECK_VALUE(shown.tensor.requires_grad() == wants,
+                      "[fully_shard] parameter '", name_,
+                      "' is tied to another tensor, and only one of them "
+                      "requires grad. Freeze both or none.");
+  }
+  return wants;
+}
 
 void ShardedParameter::show_sharded(
-    int index, const std::weak_ptr<GradientReceiver>& receiver) {
-  assign_data(tensor_, faces_.piece_data);
-  if (!requires_grad()) {
-    return;
+    const std::weak_ptr<GradientReceiver>& receiver) {
+  for (Shown& shown : shown_) {
+    assign_data(shown.tensor, faces_.piece_data);
+    if (!requires_grad()) {
+      continue;
+    }
+    if (!shown.guard) {
+      shown.guard = make_gradient_guard(shown.tensor, shown.source, receiver);
+    }
+    set_gradient_node(shown.tensor, shown.guard);
   }
-  if (!guard_) {
-    guard_ = make_gradient_guard(tensor_, index, receiver);
-  }
-  set_gradient_node(tensor_, guard_);
 }
 
 void ShardedParameter::show_unsharded(
-    int index, const std::weak_ptr<GradientReceiver>& receiver) {
-  assign_data(tensor_, faces_.unsharded);
-  if (!requires_grad()) {
+    const std::weak_ptr<GradientReceiver>& receiver) {
+  for (Shown& shown : shown_) {
+    assign_data(shown.tensor, faces_.unsharded);
+    if (!requires_grad()) {
+      continue;
+    }
+    if (!shown.sink) {
+      shown.sink = make_gradient_sink(shown.tensor, shown.source, receiver);
+    }
+    set_gradient_node(shown.tensor, shown.sink);
+  }
+}
+
+void ShardedParameter::show_whole(
+    Whole whole, const std::weak_ptr<GradientReceiver>& receiver) {
+  whole_ = std::move(whole);
+  if (requires_grad()) {
+    had_gradient_ = tensor().grad().defined();
+    tensor().mutable_grad() = at::Tensor();
+  }
+  for (Shown& shown : shown_) {
+    assign_data(shown.tensor, whole_.data);
+    if (requires_grad()) {
+      shown.whole_guard =
+          make_gradient_guard(shown.tensor, shown.source, receiver);
+      set_gradient_node(shown.tensor, shown.whole_guard);
+    }
+  }
+  if (had_gradient_) {
+    tensor().mutable_grad() = whole_.gradient;
+  }
+}
+
+void ShardedParameter::collect_whole() {
+  for (const Shown& shown : shown_) {
+    collect(shown.tensor.detach(), whole_.data, "parameter");
+  }
+  if (!had_gradient_ || !whole_.gradient.defined()) {
     return;
   }
-  if (!sink_) {
-    sink_ = make_gradient_sink(tensor_, index, receiver);
+  if (tensor().grad().defined()) {
+    collect(tensor().grad(), whole_.gradient, "gradient of parameter");
+  } else {
+    whole_.gradient.zero_();
   }
-  set_gradient_node(tensor_, sink_);
+}
+
+void ShardedParameter::collect(const at::Tensor& assigned,
+                               const at::Tensor& shown,
+                               const char* what) const {
+  if (shown.numel() == 0 ||
+      assigned.const_data_ptr() == shown.const_data_ptr()) {
+    return;
+  }
+  TORCH_CHECK_VALUE(assigned.sizes() == shown.sizes() &&
+                        assigned.scalar_type() == shown.scalar_type(),
+                    "[SummonFullParameters] the ", what, " '", name_, "' ",
+                    shown.sizes(), " of ", shown.scalar_type(),
+                    " was replaced by a tensor ", assigned.sizes(), " of ",
+                    assigned.scalar_type(),
+                    ", which is dropped. Keep shape and dtype.");
+  shown.copy_(assigned);
+}
+
+void ShardedParameter::hide_whole() {
+  if (whole_.data.defined() && requires_grad()) {
+    tensor().mutable_grad() =
+        had_gradient_ ? faces_.piece_gradient : at::Tensor();
+  }
+  whole_ = Whole();
+  had_gradient_ = false;
+  for (Shown& shown : shown_) {
+    shown.whole_guard = NodePtr();
+  }
 }
 
 void ShardedParameter::adopt_assignment() {
+  for (const Shown& shown : shown_) {
+    adopt(shown.tensor);
+  }
+}
+
+void ShardedParameter::adopt(const at::Tensor& tensor) {
   const at::Tensor& piece = faces_.piece_data;
-  const bool same_shape = tensor_.sizes() == piece.sizes();
-  const bool same_dtype = tensor_.scalar_type() == piece.scalar_type();
+  const bool same_shape = tensor.sizes() == piece.sizes();
+  const bool same_dtype = tensor.scalar_type() == piece.scalar_type();
   if (same_shape && same_dtype &&
       (piece.numel() == 0 ||
-       tensor_.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
+       tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
            piece.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl())) {
     return;
   }
   const at::NoGradGuard no_grad;
   if (same_shape && same_dtype) {
-    piece.copy_(tensor_.detach());
+    piece.copy_(tensor.detach());
   } else {
-    TORCH_CHECK_VALUE(same_dtype && tensor_.sizes() == faces_.unsharded.sizes(),
+    TORCH_CHECK_VALUE(same_dtype && tensor.sizes() == faces_.unsharded.sizes(),
                       "[fully_shard] parameter '", name_,
                       "' was replaced after sharding by a tensor ",
-                      tensor_.sizes(), " of ", tensor_.scalar_type(),
+                      tensor.sizes(), " of ", tensor.scalar_type(),
                       "; this rank's piece is ", piece.sizes(),
                       " and the whole ", faces_.unsharded.sizes(), ", of ",
                       piece.scalar_type(),
                       ". Assign one of these shapes, or write to the pieces of "
                       "accordion::local_parameters(net).");
     piece.view({-1}).copy_(
-        tensor_.detach().reshape({-1}).slice(0, piece_.begin, piece_.end));
+        tensor.detach().reshape({-1}).slice(0, piece_.begin, piece_.end));
   }
-  tensor_.set_data(piece);
+  tensor.set_data(piece);
 }
 
 void ShardedParameter::publish_gradient() {
-  tensor_.mutable_grad() = faces_.piece_gradient;
+  tensor().mutable_grad() = faces_.piece_gradient;
 }
 
 bool ShardedParameter::adopt_gradient() {
-  const at::Tensor& gradient = tensor_.grad();
+  const at::Tensor& gradient = tensor().grad();
   if (!gradient.defined()) {
     return false;
   }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -30,11 +31,25 @@ class ShardedParameter {
     at::Tensor unsharded = {};
   };
 
-  ShardedParameter(std::string name, at::Tensor tensor, Piece piece,
+  /// A tensor of the module, and the number under which its gradients arrive.
+  struct Source {
+    at::Tensor tensor = {};
+    int number = 0;
+  };
+
+  /// The tensors that are this parameter. The first is the one whose `.grad()`
+  /// is the gradient, so that an optimizer that was given several steps once.
+  ShardedParameter(std::string name, std::vector<Source> sources, Piece piece,
                    Faces faces);
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+  [[nodiscard]] const at::Tensor& tensor() const {
+    return shown_.front().tensor;
+  }
+  [[nodiscard]] std::vector<at::Tensor> tensors() const;
+  /// Whether its tensors require grad, which may differ from requires_grad()
+  /// until the next pass. Throws c10::ValueError where they disagree.
+  [[nodiscard]] bool wants_gradient() const;
   [[nodiscard]] const Piece& piece() const { return piece_; }
   [[nodiscard]] const Faces& faces() const { return faces_; }
   [[nodiscard]] bool requires_grad() const {
@@ -46,9 +61,24 @@ class ShardedParameter {
     faces_.piece_gradient = std::move(gradient);
   }
 
-  void show_sharded(int index, const std::weak_ptr<GradientReceiver>& receiver);
-  void show_unsharded(int index,
-                      const std::weak_ptr<GradientReceiver>& receiver);
+  void show_sharded(const std::weak_ptr<GradientReceiver>& receiver);
+  void show_unsharded(const std::weak_ptr<GradientReceiver>& receiver);
+
+  /// What a guard shows in place of pieces: both in the global shape.
+  struct Whole {
+    at::Tensor data = {};
+    at::Tensor gradient = {};
+  };
+  /// Shows `whole.data`, and `whole.gradient` where there is a `.grad()` now.
+  /// Gradients that autograd computes are refused.
+  void show_whole(Whole whole, const std::weak_ptr<GradientReceiver>& receiver);
+  /// Copies what was assigned meanwhile to what is shown.
+  ///
+  /// Throws  c10::ValueError for another shape or dtype
+  void collect_whole();
+  /// Forgets it, and restores `.grad()` of the piece, if show_whole was called.
+  /// The face is shown by one of the functions above.
+  void hide_whole();
 
   /// Brings assignments of the user's to the module's tensor home: a tensor of
   /// the piece's shape is copied to the piece, one of the global shape is cut.
@@ -66,12 +96,24 @@ class ShardedParameter {
   [[nodiscard]] bool adopt_gradient();
 
  private:
+  /// One of the module's tensors.
+  struct Shown {
+    at::Tensor tensor = {};  // [local_shape] or [global shape]
+    int source = 0;
+    NodePtr sink = {};         // made when first unsharded
+    NodePtr guard = {};        // made when first sharded
+    NodePtr whole_guard = {};  // while a guard shows it whole
+  };
+  void adopt(const at::Tensor& tensor);
+  void collect(const at::Tensor& assigned, const at::Tensor& shown,
+               const char* what) const;
+
   std::string name_;
-  at::Tensor tensor_;  // [local_shape] or [global shape]
+  std::vector<Shown> shown_;
   Piece piece_;
   Faces faces_;
-  NodePtr sink_;   // made when first unsharded
-  NodePtr guard_;  // made when first sharded
+  Whole whole_;  // undefined while no guard shows it
+  bool had_gradient_ = false;
 };
 
 }  // namespace accordion

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/unit_discovery.h"
 
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
@@ -20,7 +22,39 @@ struct Found {
   torch::Tensor tensor;
   int unit = kNoUnit;
   ParameterPlacement placement = ParameterPlacement::Shard;
+  std::vector<torch::Tensor> aliases = {};  // other tensors on its memory
 };
+
+/// The bytes from a tensor's first element to its last. On meta there are no
+/// addresses, and tensors can only share a storage object.
+struct Extent {
+  const void* storage = nullptr;  // null: begin and end are addresses
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+Extent extent_of(const torch::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  Extent extent;
+  if (tensor.is_meta()) {
+    extent.storage = tensor.storage().unsafeGetStorageImpl();
+    extent.begin = tensor.storage_offset() * item;
+  } else {
+    extent.begin = reinterpret_cast<std::intptr_t>(tensor.const_data_ptr());
+  }
+  extent.end = extent.begin + (last + 1) * item;
+  return extent;
+}
+
+/// Whether both are the same elements in the same order.
+bool same_elements(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type();
+}
 
 std::string join(const std::string& prefix, const std::string& key) {
   return prefix.empty() ? key : prefix + "." + key;
@@ -47,11 +81,12 @@ class Discovery {
     check_storages();
     for (const Found& found : found_) {
       units_[static_cast<std::size_t>(found.unit)].parameters.push_back(
-          {found.name, found.tensor,
-           found.placement == ParameterPlacement::Replicate
-               ? Placement::Replicate
-               : Placement::Shard,
-           nullptr});
+          {.name = found.name,
+           .tensor = found.tensor,
+           .aliases = found.aliases,
+           .placement = found.placement == ParameterPlacement::Replicate
+                            ? Placement::Replicate
+                            : Placement::Shard});
     }
     return std::move(units_);
   }
@@ -82,7 +117,7 @@ class Discovery {
   void add(const std::string& name, const torch::Tensor& tensor, int unit) {
     const auto [entry, is_new] = index_.try_emplace(
         tensor.unsafeGetTensorImpl(), static_cast<int>(found_.size()));
-    if (is_new) {
+    if (is_new && !tie(name, tensor, entry->second)) {
       const ParameterPlacement placement =
           place_({name, tensor.sizes(), tensor.requires_grad()});
       if (placement != ParameterPlacement::Ignore) {
@@ -93,6 +128,31 @@ class Discovery {
     }
     Found& found = found_[static_cast<std::size_t>(entry->second)];
     found.unit = lowest_common(found.unit, unit);
+  }
+
+  /// Makes a new tensor an alias of one that was found before, if it is the
+  /// same elements; sets `index` to that one.
+  bool tie(const std::string& name, const torch::Tensor& tensor, int& index) {
+    if (tensor.numel() == 0 || !tensor.has_storage()) {
+      return false;
+    }
+    const Extent extent = extent_of(tensor);
+    const auto [entry, is_new] =
+        by_memory_.try_emplace({extent.storage, extent.begin}, index);
+    if (is_new) {
+      return false;
+    }
+    Found& found = found_[static_cast<std::size_t>(entry->second)];
+    if (!same_elements(found.tensor, tensor)) {
+      return false;  // check_storages has more to say
+    }
+    TORCH_CHECK_VALUE(
+        found.tensor.requires_grad() == tensor.requires_grad(),
+        "[fully_shard] parameters ", describe(found), " and '", name,
+        "' are tied, but only one of them requires grad. Freeze both or none.");
+    found.aliases.push_back(tensor);
+    index = entry->second;
+    return true;
   }
 
   static void check_kind(const std::string& name, const torch::Tensor& tensor) {
@@ -137,22 +197,27 @@ class Discovery {
                       ", or give these modules units of their own.");
   }
 
-  /// Two parameters in one storage would be cut in two ways.
+  /// Parameters that share some elements would be cut in two ways.
   void check_storages() const {
-    std::unordered_map<const void*, const Found*> owners;
+    std::map<std::pair<const void*, std::int64_t>, const Found*> by_end;
     for (const Found& found : found_) {
-      if (found.tensor.numel() == 0 || found.tensor.is_meta()) {
+      if (found.tensor.numel() == 0) {
         continue;
       }
-      const auto [entry, is_new] =
-          owners.try_emplace(found.tensor.storage().data(), &found);
-      TORCH_CHECK_VALUE(is_new, "[fully_shard] parameters ",
-                        describe(*entry->second), " and ", describe(found),
+      const Extent extent = extent_of(found.tensor);
+      // The first that ends behind where this one begins.
+      const auto next = by_end.upper_bound({extent.storage, extent.begin});
+      const bool overlaps = next != by_end.end() &&
+                            next->first.first == extent.storage &&
+                            extent_of(next->second->tensor).begin < extent.end;
+      TORCH_CHECK_VALUE(!overlaps, "[fully_shard] parameters ",
+                        describe(*next->second), " and ", describe(found),
                         " are different tensors in the same memory. To tie "
-                        "them, register one "
+                        "them, give both the same shape, or register one "
                         "tensor in both modules (head->weight = "
                         "register_parameter(\"weight\", "
                         "embed->weight)); else clone one of them.");
+      by_end.emplace(std::pair(extent.storage, extent.end), &found);
     }
   }
 
@@ -161,6 +226,7 @@ class Discovery {
   std::vector<UnitMembers> units_;
   std::vector<Found> found_;
   std::unordered_map<const c10::TensorImpl*, int> index_;
+  std::map<std::pair<const void*, std::int64_t>, int> by_memory_;
   std::unordered_set<const UnitBase*> visited_units_;
 };
 

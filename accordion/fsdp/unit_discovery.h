@@ -18,6 +18,8 @@ namespace accordion {
 struct MemberParameter {
   std::string name = {};  ///< the first FQN under which it is registered
   torch::Tensor tensor = {};
+  /// Other tensors of the module on the same memory.
+  std::vector<torch::Tensor> aliases = {};
   Placement placement = Placement::Shard;
   /// How a tensor on meta gets its values; null for one that has them.
   std::shared_ptr<const ParameterInit> init = nullptr;
@@ -39,11 +41,12 @@ PlacementRule placement_rule(const FsdpOptions& options);
 
 /// The units of a module tree in the order in which they are registered, outer
 /// before inner. A parameter registered in several places (tied) is listed
-/// once, in the lowest unit that contains all of them. `place` decides about
+/// once, in the lowest unit that contains all of them. Tied is the same tensor,
+/// or tensors of one shape and dtype on the same memory. `place` decides about
 /// each one; those it ignores are in no unit.
 ///
 /// Throws c10::ValueError: parameters outside of every unit; units that are
-///        sharded already; parameters that alias each other's storage;
+///        sharded already; parameters that overlap otherwise;
 ///        complex, sparse or non-CPU parameters; a module without units
 std::vector<UnitMembers> discover_units(torch::nn::Module& root,
                                         const PlacementRule& place);

@@ -51,12 +51,12 @@ void FsdpUnit::begin_gradients(CommBuffer& slot, GradientUse use) {
 void FsdpUnit::resume_gradients() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Whole, name_);
   gradient_state_ = GradientState::Collecting;
-  arrived_.assign(parameters_.size(), false);
+  arrived_.assign(sources_.size(), false);
   num_arrived_ = 0;
 }
 
 bool FsdpUnit::gradients_complete() const {
-  return num_arrived_ == num_trainable_;
+  return num_arrived_ == num_sources_;
 }
 
 void FsdpUnit::keep_gradients() {
@@ -64,7 +64,9 @@ void FsdpUnit::keep_gradients() {
   gradient_state_ = GradientState::Whole;
 }
 
-void FsdpUnit::receive_gradient(int parameter, const at::Tensor& gradient) {
+void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
+  const auto from = static_cast<std::size_t>(source);
+  const int parameter = sources_[from];
   const auto i = static_cast<std::size_t>(parameter);
   TORCH_CHECK(gradient_state_ == GradientState::Collecting,
               "[fully_shard] a gradient of '", parameters_[i].name(),
@@ -75,21 +77,29 @@ void FsdpUnit::receive_gradient(int parameter, const at::Tensor& gradient) {
   if (gradient.defined()) {
     const at::Tensor target = gradient_in_slot(parameter);
     if (filled_[i]) {
-      target.add_(gradient);  // of a pass before, or another graph of this one
+      target.add_(gradient);  // of a pass before, another graph or tensor
     } else {
       target.copy_(gradient);
     }
   } else if (!filled_[i]) {
     gradient_in_slot(parameter).zero_();
   }
-  num_arrived_ += arrived_[i] ? 0 : 1;
-  arrived_[i] = filled_[i] = true;
+  num_arrived_ += arrived_[from] ? 0 : 1;
+  arrived_[from] = filled_[i] = true;
   listener_.gradient_arrived(*this);
 }
 
-void FsdpUnit::reject_gradient(int parameter) {
+void FsdpUnit::reject_gradient(int source) {
+  const auto parameter =
+      static_cast<std::size_t>(sources_[static_cast<std::size_t>(source)]);
+  TORCH_CHECK_VALUE(
+      !summoned_, "[SummonFullParameters] a gradient of '",
+      parameters_[parameter].name(),
+      "' arrived, while a guard shows it whole. End the guard, and compute in "
+      "the forward of unit '",
+      name_, "'.");
   TORCH_CHECK(false, "[fully_shard] a gradient of '",
-              parameters_[static_cast<std::size_t>(parameter)].name(),
+              parameters_[parameter].name(),
               "' arrived for its piece on this rank: the parameter was used "
               "outside the forward of its unit '",
               name_,

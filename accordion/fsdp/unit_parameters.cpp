@@ -72,8 +72,8 @@ void FsdpUnit::finish_unshard() {
   TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharding, name_);
   gather_.wait();
   bind_sections();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].show_unsharded(static_cast<int>(i), weak_from_this());
+  for (ShardedParameter& parameter : parameters_) {
+    parameter.show_unsharded(weak_from_this());
   }
   parameter_state_ = ParameterState::Unsharded;
 }
@@ -84,8 +84,8 @@ CommBuffer& FsdpUnit::reshard() {
     gather_.wait();  // peers may still be writing to the slot
     return free_slot();
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].show_sharded(static_cast<int>(i), weak_from_this());
+  for (ShardedParameter& parameter : parameters_) {
+    parameter.show_sharded(weak_from_this());
   }
   for (SectionState& section : sections_) {
     if (section.source != WholeSource::Resident) {
