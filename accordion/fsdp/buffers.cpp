@@ -13,18 +13,18 @@ bool is_any_of(const torch::nn::Module& module) {
   return (... || (dynamic_cast<const Impl*>(&module) != nullptr));
 }
 
-bool is_norm(const torch::nn::Module& module) {
+}  // namespace
+
+bool keeps_stored_dtype(const torch::nn::Module& module) {
   using namespace torch::nn;
   return is_any_of<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl,
                    InstanceNorm1dImpl, InstanceNorm2dImpl, InstanceNorm3dImpl>(
       module);
 }
 
-}  // namespace
-
 void cast_buffers(const torch::nn::Module& root, c10::ScalarType dtype) {
   for (const auto& module : root.modules(/*include_self=*/true)) {
-    if (is_norm(*module)) {
+    if (keeps_stored_dtype(*module)) {
       continue;
     }
     for (auto& buffer : module->buffers(/*recurse=*/false)) {

@@ -6,9 +6,15 @@
 
 namespace accordion {
 
-/// Casts the floating-point buffers of `root` to `dtype`, less those of batch
-/// and instance norms: their running statistics need range and precision, and
-/// their kernels take inputs of another dtype.
+/// Whether a module computes in its stored dtype whatever the precision of the
+/// rest: batch and instance norms, whose running statistics need range and
+/// precision. LibTorch's kernels take inputs of lower precision beside fp32
+/// parameters and statistics, but not statistics of another dtype than
+/// parameters.
+[[nodiscard]] bool keeps_stored_dtype(const torch::nn::Module& module);
+
+/// Casts the floating-point buffers of `root` to `dtype`, less those of modules
+/// that keep their stored dtype.
 void cast_buffers(const torch::nn::Module& root, c10::ScalarType dtype);
 
 }  // namespace accordion

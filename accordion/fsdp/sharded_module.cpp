@@ -160,7 +160,7 @@ torch::Tensor full_gradient(const torch::nn::Module& root,
 }
 
 StepSchedule step_schedule(const torch::nn::Module& root) {
-  return sharded_state(root, "step_schedule").executor->schedule();
+  return unsettled_state(root, "step_schedule").executor->schedule();
 }
 
 void set_step_schedule(torch::nn::Module& root, StepSchedule schedule) {

@@ -9,6 +9,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 
+#include "accordion/fsdp/buffers.h"
+
 namespace accordion {
 
 namespace {
@@ -22,6 +24,7 @@ struct Found {
   torch::Tensor tensor;
   int unit = kNoUnit;
   ParameterPlacement placement = ParameterPlacement::Shard;
+  bool keeps_dtype = false;
   std::vector<torch::Tensor> aliases = {};  // other tensors on its memory
 };
 
@@ -86,7 +89,8 @@ class Discovery {
            .aliases = found.aliases,
            .placement = found.placement == ParameterPlacement::Replicate
                             ? Placement::Replicate
-                            : Placement::Shard});
+                            : Placement::Shard,
+           .keeps_dtype = found.keeps_dtype});
     }
     return std::move(units_);
   }
@@ -106,7 +110,8 @@ class Discovery {
     }
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       if (item.value().defined()) {
-        add(join(prefix, item.key()), item.value(), unit);
+        add(join(prefix, item.key()), item.value(), unit,
+            keeps_stored_dtype(module));
       }
     }
     for (const auto& child : module.named_children()) {
@@ -114,7 +119,8 @@ class Discovery {
     }
   }
 
-  void add(const std::string& name, const torch::Tensor& tensor, int unit) {
+  void add(const std::string& name, const torch::Tensor& tensor, int unit,
+           bool keeps_dtype) {
     const auto [entry, is_new] = index_.try_emplace(
         tensor.unsafeGetTensorImpl(), static_cast<int>(found_.size()));
     if (is_new && !tie(name, tensor, entry->second)) {
@@ -123,7 +129,7 @@ class Discovery {
       if (placement != ParameterPlacement::Ignore) {
         check_kind(name, tensor);
       }
-      found_.push_back({name, tensor, unit, placement});
+      found_.push_back({name, tensor, unit, placement, keeps_dtype});
       return;
     }
     Found& found = found_[static_cast<std::size_t>(entry->second)];

@@ -21,6 +21,7 @@ struct MemberParameter {
   /// Other tensors of the module on the same memory.
   std::vector<torch::Tensor> aliases = {};
   Placement placement = Placement::Shard;
+  bool keeps_dtype = false;  ///< not cast to param_dtype (keeps_stored_dtype)
   /// How a tensor on meta gets its values; null for one that has them.
   std::shared_ptr<const ParameterInit> init = nullptr;
 };
