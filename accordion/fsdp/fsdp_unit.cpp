@@ -26,8 +26,8 @@ UnitLayout make_layout(const UnitMembers& members, const CommGroups& groups,
   std::vector<ParameterSpec> specs;
   for (const MemberParameter& member : members.parameters) {
     const DType stored = to_dtype(member.tensor.scalar_type());
-    const bool cast =
-        precision.param_dtype.has_value() && member.tensor.is_floating_point();
+    const bool cast = precision.param_dtype && !member.keeps_dtype &&
+                      member.tensor.is_floating_point();
     specs.push_back({
         .name = member.name,
         .shape = member.tensor.sizes().vec(),
