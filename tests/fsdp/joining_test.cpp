@@ -151,11 +151,6 @@ TEST(Joining, UnitsInAnotherOrderOnEveryRank) {
   expect_joined({{2, 1, 0}, {2, 1, 0}});
 }
 
-// The ranks make one new schedule, though one of them left a unit out.
-TEST(Joining, UnitSkippedByOneRankInAProgramNewToAll) {
-  expect_joined({{0, 1, 2, 0}, {0, 2, 0}});
-}
-
 TEST(Joining, UnitCalledTwiceByEveryRank) {
   expect_joined({{0, 1, 1, 2}, {0, 1, 1, 2}});
 }
