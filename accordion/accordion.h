@@ -4,10 +4,12 @@
 /// All that a program which trains with Accordion includes.
 
 #include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/describe.h"
 #include "accordion/fsdp/full_parameters.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/fsdp/sharded_module.h"
 #include "accordion/module/materialize.h"
 #include "accordion/module/meta_init.h"
 #include "accordion/module/unit.h"

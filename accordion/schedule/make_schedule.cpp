@@ -8,24 +8,16 @@
 
 #include "accordion/schedule/slot_assignment.h"
 #include "accordion/schedule/step_schedule.h"
+#include "accordion/schedule/unit_uses.h"
 
 namespace accordion {
 namespace {
 
 using Units = std::vector<ScheduledUnit>;
 using Markers = std::span<const Action>;
-
-bool begins(ActionKind kind) {
-  return kind == ActionKind::Forward || kind == ActionKind::Backward;
-}
-
-/// Calls of a unit that have begun and not ended.
-struct OpenCalls {
-  int forward = 0;
-  int backward = 0;
-
-  [[nodiscard]] int total() const { return forward + backward; }
-};
+using detail::begins;
+using detail::OpenCalls;
+using detail::Use;
 
 /// What is wrong with passing `kind` now, or nothing.
 std::string_view fault(const OpenCalls& calls, ActionKind kind) {
@@ -40,22 +32,6 @@ std::string_view fault(const OpenCalls& calls, ActionKind kind) {
       return calls.backward > 0 ? "" : "its backward ends without having begun";
     default:
       return "actions other than markers are made by make_schedule itself";
-  }
-}
-
-void pass(OpenCalls& calls, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      ++calls.forward;
-      break;
-    case ActionKind::ForwardEnd:
-      --calls.forward;
-      break;
-    case ActionKind::Backward:
-      ++calls.backward;
-      break;
-    default:
-      --calls.backward;
   }
 }
 
@@ -75,7 +51,7 @@ void check_markers(const Units& units, Markers markers) {
           fmt::format("[make_schedule] marker {} of unit {}: {}.", m,
                       display_name(units[unit]), why));
     }
-    pass(calls[unit], markers[m].kind);
+    detail::pass(calls[unit], markers[m].kind);
   }
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (calls[u].total() > 0) {
@@ -107,63 +83,6 @@ void check_prefetch(const Units& units, const Prefetch& prefetch) {
   for (const ScheduledUnit& unit : units) {
     check(unit, unit.forward_prefetch);
     check(unit, unit.backward_prefetch);
-  }
-}
-
-/// A stretch of the program during which a unit must be unsharded.
-struct Use {
-  int unit = 0;
-  std::size_t begin = 0;  ///< marker before which it is unsharded
-  std::size_t end = 0;    ///< marker after which it may be resharded
-  bool unshard = true;    ///< false where it still is from the use before
-  bool reshard = true;    ///< false where it stays for the next use
-};
-
-/// The uses in the order in which they begin.
-std::vector<Use> find_uses(const Units& units, Markers markers) {
-  std::vector<Use> uses;
-  std::vector<OpenCalls> calls(units.size());
-  std::vector<int> last_use(units.size(), -1);
-  for (std::size_t m = 0; m < markers.size(); ++m) {
-    const auto [kind, unit, slot] = markers[m];
-    const bool was_open = calls[unit].total() > 0;
-    pass(calls[unit], kind);
-    if (units[unit].unsharded_bytes == 0) {
-      continue;
-    }
-    const bool stays = units[unit].kept || units[unit].ends_unsharded;
-    const bool first = stays ? last_use[unit] < 0 : !was_open;
-    if (begins(kind) && first) {
-      const bool unshard = last_use[unit] >= 0 || !units[unit].begins_unsharded;
-      last_use[unit] = static_cast<int>(uses.size());
-      uses.push_back({.unit = unit,
-                      .begin = m,
-                      .unshard = unshard,
-                      .reshard = !units[unit].ends_unsharded});
-    }
-    uses[last_use[unit]].end = m;
-  }
-  return uses;
-}
-
-/// Applies [Note: last unit].
-void join_uses(std::vector<Use>& uses, int num_units, int depth) {
-  std::vector<int> next_of_unit(num_units, -1);
-  for (int i = static_cast<int>(uses.size()) - 1; i >= 0; --i) {
-    Use& use = uses[i];
-    const int next = std::exchange(next_of_unit[use.unit], i);
-    if (next < 0) {
-      continue;
-    }
-    // The next unit to begin when this use ends; with it, the unshards of the
-    // `depth` uses behind are due.
-    const auto after =
-        std::find_if(uses.begin() + i, uses.end(),
-                     [&](const Use& other) { return other.begin > use.end; });
-    if (next - (after - uses.begin()) <= depth) {
-      use.reshard = false;
-      uses[next].unshard = false;
-    }
   }
 }
 
@@ -345,8 +264,8 @@ StepSchedule make_schedule(std::vector<ScheduledUnit> units,
                            const Prefetch& prefetch) {
   check_prefetch(units, prefetch);
   check_markers(units, markers);
-  std::vector<Use> uses = find_uses(units, markers);
-  join_uses(uses, static_cast<int>(units.size()), prefetch.depth);
+  std::vector<Use> uses = detail::find_uses(units, markers);
+  detail::join_uses(uses, static_cast<int>(units.size()), prefetch.depth);
 
   ScheduleWriter writer(units, std::move(uses), prefetch);
   for (std::size_t m = 0; m < markers.size(); ++m) {
