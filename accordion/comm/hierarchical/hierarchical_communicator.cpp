@@ -33,13 +33,13 @@ class LaneBuffer final : public CommBuffer {
 
 class LaneWork final : public Work::State {
  public:
-  LaneWork(std::future<void> done, std::string what)
+  LaneWork(std::future<Outcome> done, std::string what)
       : done_(std::move(done)), what_(std::move(what)) {}
-  void wait() override { done_.get(); }
+  void wait() override { done_.get().rethrow(); }
   std::string describe() const override { return what_; }
 
  private:
-  std::future<void> done_;
+  std::future<Outcome> done_;
   std::string what_;
 };
 
@@ -84,7 +84,8 @@ class HierarchicalCommunicator final : public Communicator {
     ours.lane()
         .submit("acquire of a buffer on " + who_,
                 [&](HostContext& host) { host.local->acquire(*ours.inner()); })
-        .get();
+        .get()
+        .rethrow();
   }
   // Not waited for: gathers issued before it may still be under way.
   void release(CommBuffer& buffer) override {

@@ -12,7 +12,7 @@ std::string failure_text(const std::string& what, const std::exception& error) {
 
 }  // namespace
 
-std::future<void> HostLane::submit(std::string what, HostPhases phases) {
+std::future<Outcome> HostLane::submit(std::string what, HostPhases phases) {
   return lane_.submit([this, what = std::move(what),
                        phases = std::move(phases)] { run(what, phases); });
 }

@@ -29,9 +29,9 @@ class HostLane {
   explicit HostLane(HostLink link)
       : host_{std::move(link.local), std::move(link.between)} {}
 
-  /// Queues `phases`. The future holds what they threw; a CommError says that
-  /// `what` failed.
-  std::future<void> submit(std::string what, HostPhases phases);
+  /// Queues `phases`. A CommError among what became of them says that `what`
+  /// failed.
+  std::future<Outcome> submit(std::string what, HostPhases phases);
   /// The same where nobody waits: an error of any kind ends the lane.
   void post(std::string what, HostPhases phases);
   /// Queues the end of the lane.
