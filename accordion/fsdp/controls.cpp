@@ -12,34 +12,12 @@ namespace accordion {
 
 namespace {
 
-struct UnitRef {
-  std::shared_ptr<FsdpState> state;
-  int unit = 0;
-
-  [[nodiscard]] Executor& executor() const { return *state->executor; }
-};
-
 UnitRef unit_of(const torch::nn::Module& module, const char* caller) {
   const FsdpHooks* hooks = hooks_of(module);
   TORCH_CHECK_VALUE(hooks != nullptr, "[", caller, "] module '", module.name(),
                     "' is no unit of a sharded module. Pass one that is "
                     "declared as accordion::Unit, after fully_shard.");
   return {hooks->state(), hooks->unit()};
-}
-
-/// The units in and below a module; the outermost of them come first.
-std::vector<UnitRef> units_below(const torch::nn::Module& module,
-                                 const char* caller) {
-  std::vector<UnitRef> result;
-  for (const auto& child : module.modules(/*include_self=*/true)) {
-    if (const FsdpHooks* hooks = hooks_of(*child)) {
-      result.push_back({hooks->state(), hooks->unit()});
-    }
-  }
-  TORCH_CHECK_VALUE(!result.empty(), "[", caller, "] module '", module.name(),
-                    "' contains no unit of a sharded module. Call "
-                    "accordion::fully_shard(net, mesh) first.");
-  return result;
 }
 
 void set_below(const torch::nn::Module& module, const char* caller,

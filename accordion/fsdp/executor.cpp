@@ -36,7 +36,6 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
       schedules_(
           {.depth = options.prefetch, .max_bytes = options.prefetch_bytes}) {
   for (UnitPlan& plan : plans) {
-    parents_.push_back(plan.members.parent);
     settings_.push_back(plan.settings);
     units_.push_back(std::make_shared<FsdpUnit>(std::move(plan.members),
                                                 std::move(plan.groups),
@@ -56,18 +55,6 @@ void Executor::attach() {
       {.depth = options_.prefetch, .max_bytes = options_.prefetch_bytes});
   pools_->parameters.fit(schedule.parameter_slots);
   pools_->gradients.fit(schedule.gradient_slots);
-}
-
-std::vector<int> Executor::subtree(int unit) const {
-  std::vector<int> result{unit};
-  for (int other = unit + 1; other < static_cast<int>(parents_.size());
-       ++other) {
-    const int parent = parents_[static_cast<std::size_t>(other)];
-    if (std::find(result.begin(), result.end(), parent) != result.end()) {
-      result.push_back(other);
-    }
-  }
-  return result;
 }
 
 // ---- Forward ---------------------------------------------------------------

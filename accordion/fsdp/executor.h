@@ -55,8 +55,6 @@ class Executor : public FsdpUnit::Listener,
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpUnit>>& units() const {
     return units_;
   }
-  /// The units in and below unit `unit`, which comes first.
-  [[nodiscard]] std::vector<int> subtree(int unit) const;
   [[nodiscard]] const SlotPools& pools() const { return *pools_; }
   [[nodiscard]] const std::shared_ptr<SlotPools>& shared_pools() const {
     return pools_;
@@ -157,7 +155,6 @@ class Executor : public FsdpUnit::Listener,
   }
 
   FsdpOptions options_;
-  std::vector<int> parents_;
   std::vector<std::shared_ptr<FsdpUnit>> units_;
   std::vector<UnitSettings> settings_;
   PassSettings pass_settings_;

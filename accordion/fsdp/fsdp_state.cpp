@@ -28,4 +28,19 @@ FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller) {
                     "first.");
 }
 
+std::vector<UnitRef> units_below(const torch::nn::Module& module,
+                                 const char* caller) {
+  std::vector<UnitRef> result;
+  for (const auto& child : module.modules(/*include_self=*/true)) {
+    if (const FsdpHooks* hooks = hooks_of(*child)) {
+      result.push_back({hooks->state(), hooks->unit()});
+    }
+  }
+  TORCH_CHECK_VALUE(!result.empty(), "[", caller, "] module '", module.name(),
+                    "' contains no unit of a sharded module. Call "
+                    "accordion::fully_shard(net, mesh) first, and pass a "
+                    "module that is, or contains, a unit.");
+  return result;
+}
+
 }  // namespace accordion

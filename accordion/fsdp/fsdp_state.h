@@ -59,4 +59,18 @@ FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller);
 /// The hooks of a module that is a unit; null for any other.
 const FsdpHooks* hooks_of(const torch::nn::Module& module);
 
+/// A unit of a sharded module.
+struct UnitRef {
+  std::shared_ptr<FsdpState> state;
+  int unit = 0;
+
+  [[nodiscard]] Executor& executor() const { return *state->executor; }
+};
+
+/// The units in and below a module; the outermost of them come first.
+///
+/// Throws c10::ValueError, with `caller` as prefix, when there are none
+std::vector<UnitRef> units_below(const torch::nn::Module& module,
+                                 const char* caller);
+
 }  // namespace accordion

@@ -21,25 +21,6 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
-UnitLayout make_layout(const UnitMembers& members, const CommGroups& groups,
-                       const MixedPrecision& precision) {
-  std::vector<ParameterSpec> specs;
-  for (const MemberParameter& member : members.parameters) {
-    const DType stored = to_dtype(member.tensor.scalar_type());
-    const bool cast = precision.param_dtype && !member.keeps_dtype &&
-                      member.tensor.is_floating_point();
-    specs.push_back({
-        .name = member.name,
-        .shape = member.tensor.sizes().vec(),
-        .stored_dtype = stored,
-        .gathered_dtype = cast ? to_dtype(*precision.param_dtype) : stored,
-        .requires_grad = member.tensor.requires_grad(),
-        .placement = member.placement,
-    });
-  }
-  return UnitLayout::make(std::move(specs), groups.gather->world_size());
-}
-
 WholeSource source_of(const Section& section, bool sharded, bool lone) {
   const bool same_dtype = section.stored_dtype == section.gathered_dtype;
   if (sharded || (lone && !same_dtype)) {
@@ -63,7 +44,7 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
       groups_(std::move(groups)),
       reduce_dtype_(precision.reduce_dtype),
       listener_(listener),
-      layout_(make_layout(members, groups_, precision)) {
+      layout_(layout_of(members, precision, groups_.gather->world_size())) {
   const at::NoGradGuard no_grad;
   make_sections();
   make_parameters(members.parameters);

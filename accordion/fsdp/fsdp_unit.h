@@ -91,6 +91,13 @@ class FsdpUnit : public GradientReceiver,
   /// Bytes of the copy that stays between forward and backward where
   /// `groups().secondary` holds one.
   [[nodiscard]] std::int64_t secondary_bytes() const;
+  /// The whole [padded_numel] of what this rank holds of a section, its
+  /// parameters or gradients [numel_per_rank]; a copy.
+  ///
+  /// Comm  one all-gather, named `label`, where the section is sharded
+  [[nodiscard]] at::Tensor gather_flat(const SectionState& section,
+                                       const at::Tensor& shard,
+                                       const std::string& label) const;
   /// Whether the tensor's memory is that of this unit's unsharded parameters.
   [[nodiscard]] bool owns_memory_of(const at::Tensor& tensor) const;
 
@@ -190,8 +197,6 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] SectionState& section_of(int parameter) {
     return sections_[static_cast<std::size_t>(layout_.section_of(parameter))];
   }
-  [[nodiscard]] at::Tensor gather_flat(const SectionState& section,
-                                       const at::Tensor& shard) const;
   [[nodiscard]] Work gather(CommBuffer& slot);
   void bind_sections();
   [[nodiscard]] CommBuffer& free_slot();

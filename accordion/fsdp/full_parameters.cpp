@@ -86,21 +86,13 @@ struct Summoned {
   }
 };
 
-std::vector<Summoned> units_below(const torch::nn::Module& module) {
+std::vector<Summoned> summoned_below(const torch::nn::Module& module) {
   std::vector<Summoned> result;
-  for (const auto& child : module.modules(/*include_self=*/true)) {
-    if (const FsdpHooks* hooks = hooks_of(*child)) {
-      const auto& units = hooks->state()->executor->units();
-      result.push_back(
-          {.state = hooks->state(),
-           .unit = units[static_cast<std::size_t>(hooks->unit())]});
-    }
+  for (const UnitRef& ref : units_below(module, "SummonFullParameters")) {
+    const auto& units = ref.executor().units();
+    result.push_back({.state = ref.state,
+                      .unit = units[static_cast<std::size_t>(ref.unit)]});
   }
-  TORCH_CHECK_VALUE(!result.empty(), "[SummonFullParameters] module '",
-                    module.name(),
-                    "' contains no unit of a sharded module. Call "
-                    "accordion::fully_shard(net, mesh) first, and pass a "
-                    "module that is, or contains, a unit.");
   return result;
 }
 
@@ -189,7 +181,7 @@ struct SummonFullParameters::State {
 
 SummonFullParameters::SummonFullParameters(torch::nn::Module& module,
                                            const SummonOptions& options)
-    : state_(std::make_unique<State>(State{options, units_below(module)})) {
+    : state_(std::make_unique<State>(State{options, summoned_below(module)})) {
   const at::NoGradGuard no_grad;
   check_between_passes(state_->units);
   for (Summoned& summoned : state_->units) {

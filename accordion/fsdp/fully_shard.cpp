@@ -131,11 +131,8 @@ UnitSettings make_settings(const UnitMembers& members,
 }
 
 PassSettings make_pass_settings(const FsdpOptions& options) {
-  const bool zero1 = options.strategy == Strategy::ShardOptimizer;
-  return {.accumulation = options.accumulation.value_or(
-              zero1 ? Accumulation::Unsharded : Accumulation::Sharded),
-          .keep_parameters =
-              options.keep_parameters_across_microbatches.value_or(zero1),
+  return {.accumulation = accumulation_of(options),
+          .keep_parameters = keeps_parameters(options),
           .divide_factor = options.gradient_divide_factor};
 }
 

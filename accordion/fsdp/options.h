@@ -106,7 +106,8 @@ struct FsdpOptions {
   std::function<ParameterPlacement(const ParameterInfo&)> placement = {};
   /// A module sharded before over the same mesh, whose communication buffers
   /// this one uses too: for several roots that seldom need theirs at the same
-  /// time, such as the stages of a pipeline or the nets of a GAN. Null: its own.
+  /// time, such as the stages of a pipeline or the nets of a GAN. Null: its
+  /// own.
   const torch::nn::Module* share_slots_with = nullptr;
   /// Which of the declared units become FSDP units; default: all.
   WrapPolicy wrap = {};
@@ -127,6 +128,19 @@ struct FsdpOptions {
   return options.reshard_after_forward.value_or(
       options.strategy == Strategy::FullShard &&
       options.reshard_to_ranks != 1 && !is_root);
+}
+
+/// FsdpOptions::accumulation, where it is unset too.
+[[nodiscard]] inline Accumulation accumulation_of(const FsdpOptions& options) {
+  return options.accumulation.value_or(
+      options.strategy == Strategy::ShardOptimizer ? Accumulation::Unsharded
+                                                   : Accumulation::Sharded);
+}
+
+/// FsdpOptions::keep_parameters_across_microbatches, where it is unset too.
+[[nodiscard]] inline bool keeps_parameters(const FsdpOptions& options) {
+  return options.keep_parameters_across_microbatches.value_or(
+      options.strategy == Strategy::ShardOptimizer);
 }
 
 }  // namespace accordion

@@ -2,11 +2,9 @@
 #include "accordion/fsdp/sharded_module.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include "accordion/fsdp/fsdp_state.h"
-#include "accordion/fsdp/scalar_type.h"
 #include "accordion/fsdp/section_state.h"
 
 namespace accordion {
@@ -38,20 +36,6 @@ LocalParameter describe(const FsdpUnit& unit, int index) {
   };
 }
 
-/// Gathers a flat shard [numel_per_rank] to [padded_numel].
-at::Tensor gather_flat(Communicator& communicator, const at::Tensor& shard,
-                       const std::string& label) {
-  at::Tensor full =
-      at::empty({shard.numel() * communicator.world_size()}, shard.options());
-  const GatherPart part{.local = shard.const_data_ptr(),
-                        .local_dtype = to_dtype(shard.scalar_type()),
-                        .full = full.mutable_data_ptr(),
-                        .full_dtype = to_dtype(shard.scalar_type()),
-                        .numel = shard.numel()};
-  communicator.all_gather_into({&part, 1}, nullptr, label).wait();
-  return full;
-}
-
 struct Located {
   const FsdpUnit* unit;
   int parameter;
@@ -78,16 +62,10 @@ Located locate(const FsdpState& state, std::string_view name,
 /// The whole of a parameter, from the flat tensor of its section (parameters or
 /// gradients) that this rank holds.
 at::Tensor gather_parameter(const Located& at, const at::Tensor& flat) {
-  const UnitLayout& layout = at.unit->layout();
-  const auto& parameter =
-      at.unit->parameters()[static_cast<std::size_t>(at.parameter)];
-  const at::Tensor whole =
-      section_of(at).sharded
-          ? gather_flat(*at.unit->groups().gather, flat, parameter.name())
-          : flat;
-  return whole
-      .narrow(0, layout.offset_of(at.parameter), layout.numel(at.parameter))
-      .view(parameter.faces().unsharded.sizes())
+  const std::string& name =
+      at.unit->parameters()[static_cast<std::size_t>(at.parameter)].name();
+  return at.unit
+      ->whole_of(at.parameter, at.unit->gather_flat(section_of(at), flat, name))
       .clone();
 }
 

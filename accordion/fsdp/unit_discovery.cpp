@@ -10,6 +10,7 @@
 #include <c10/util/accumulate.h>
 
 #include "accordion/fsdp/buffers.h"
+#include "accordion/fsdp/scalar_type.h"
 
 namespace accordion {
 
@@ -252,6 +253,25 @@ PlacementRule placement_rule(const FsdpOptions& options) {
 std::vector<UnitMembers> discover_units(torch::nn::Module& root,
                                         const PlacementRule& place) {
   return Discovery(place).run(root);
+}
+
+UnitLayout layout_of(const UnitMembers& unit, const MixedPrecision& precision,
+                     int num_ranks) {
+  std::vector<ParameterSpec> specs;
+  for (const MemberParameter& member : unit.parameters) {
+    const DType stored = to_dtype(member.tensor.scalar_type());
+    const bool cast = precision.param_dtype && !member.keeps_dtype &&
+                      member.tensor.is_floating_point();
+    specs.push_back({
+        .name = member.name,
+        .shape = member.tensor.sizes().vec(),
+        .stored_dtype = stored,
+        .gathered_dtype = cast ? to_dtype(*precision.param_dtype) : stored,
+        .requires_grad = member.tensor.requires_grad(),
+        .placement = member.placement,
+    });
+  }
+  return UnitLayout::make(std::move(specs), num_ranks);
 }
 
 }  // namespace accordion

@@ -52,4 +52,8 @@ PlacementRule placement_rule(const FsdpOptions& options);
 std::vector<UnitMembers> discover_units(torch::nn::Module& root,
                                         const PlacementRule& place);
 
+/// How a unit's parameters lie over `num_ranks` ranks, in these dtypes.
+UnitLayout layout_of(const UnitMembers& unit, const MixedPrecision& precision,
+                     int num_ranks);
+
 }  // namespace accordion

@@ -10,7 +10,8 @@
 namespace accordion {
 
 at::Tensor FsdpUnit::gather_flat(const SectionState& section,
-                                 const at::Tensor& shard) const {
+                                 const at::Tensor& shard,
+                                 const std::string& label) const {
   if (!section.sharded) {
     return shard.clone();
   }
@@ -23,7 +24,7 @@ at::Tensor FsdpUnit::gather_flat(const SectionState& section,
                         .full = full.mutable_data_ptr(),
                         .full_dtype = dtype,
                         .numel = shard.numel()};
-  group.all_gather_into({&part, 1}, nullptr, name_).wait();
+  group.all_gather_into({&part, 1}, nullptr, label).wait();
   return full;
 }
 
@@ -49,9 +50,9 @@ void FsdpUnit::adopt_assignments() {
 
 WholeSection FsdpUnit::gather_whole(int section, bool gradients) const {
   const SectionState& state = sections_[static_cast<std::size_t>(section)];
-  WholeSection whole{.parameters = gather_flat(state, state.shard)};
+  WholeSection whole{.parameters = gather_flat(state, state.shard, name_)};
   if (gradients && state.trainable) {
-    whole.gradients = gather_flat(state, state.gradient);
+    whole.gradients = gather_flat(state, state.gradient, name_);
   }
   return whole;
 }

@@ -48,15 +48,12 @@ int size_of(std::span<const MeshAxis> axes, std::string_view name) {
 PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
                    Microbatch microbatch) {
   const bool whole = options.strategy == Strategy::NoShard;
-  const bool zero1 = options.strategy == Strategy::ShardOptimizer;
   const bool first =
       microbatch == Microbatch::Only || microbatch == Microbatch::First;
   const bool last =
       microbatch == Microbatch::Only || microbatch == Microbatch::Last;
-  const bool keeps =
-      options.keep_parameters_across_microbatches.value_or(zero1);
-  const Accumulation accumulation = options.accumulation.value_or(
-      zero1 ? Accumulation::Unsharded : Accumulation::Sharded);
+  const bool keeps = keeps_parameters(options);
+  const Accumulation accumulation = accumulation_of(options);
   const bool unsharded = accumulation == Accumulation::Unsharded;
   return {
       .shard_ranks = whole ? 1 : size_of(axes, "shard"),
@@ -67,23 +64,6 @@ PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
       .reduces = last || !unsharded,
       .all_reduces = last || accumulation != Accumulation::DeferredAllReduce,
   };
-}
-
-/// The sections of a unit over `num_cuts` ranks.
-UnitLayout layout_of(const UnitMembers& unit, const FsdpOptions& options,
-                     int num_cuts) {
-  std::vector<ParameterSpec> specs;
-  for (const MemberParameter& parameter : unit.parameters) {
-    const c10::ScalarType stored = parameter.tensor.scalar_type();
-    specs.push_back({.name = parameter.name,
-                     .shape = parameter.tensor.sizes().vec(),
-                     .stored_dtype = to_dtype(stored),
-                     .gathered_dtype = to_dtype(
-                         options.precision.param_dtype.value_or(stored)),
-                     .requires_grad = parameter.tensor.requires_grad(),
-                     .placement = parameter.placement});
-  }
-  return UnitLayout::make(std::move(specs), num_cuts);
 }
 
 /// Adds what a section needs of slots to its unit.
@@ -124,7 +104,8 @@ ScheduledUnit scheduled(const UnitMembers& unit, const FsdpOptions& options,
       .begins_with_gradient = pass.begins_with_gradient,
       .reduces = pass.reduces,
   };
-  const UnitLayout layout = layout_of(unit, options, pass.shard_ranks);
+  const UnitLayout layout =
+      layout_of(unit, options.precision, pass.shard_ranks);
   for (const Section& section : layout.sections()) {
     add_section(result, section, options, pass);
   }

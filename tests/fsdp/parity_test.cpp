@@ -20,6 +20,7 @@
 namespace accordion {
 namespace {
 
+using testing::mean_over_ranks;
 using testing::on_ranks;
 using testing::seeded;
 
@@ -63,19 +64,6 @@ void expect_near_relative(double got, double expected, double tolerance,
                           const std::string& what) {
   EXPECT_NEAR(got, expected, tolerance * std::max(std::abs(expected), 1e-3))
       << what;
-}
-
-/// The mean of the ranks' numbers.
-double mean_over_ranks(const DeviceMesh& mesh, double value) {
-  const ReducePart part{.full = &value,
-                        .full_dtype = DType::Float64,
-                        .local = &value,
-                        .local_dtype = DType::Float64,
-                        .reduce_dtype = DType::Float64,
-                        .numel = 1,
-                        .scale = 1.0 / mesh.world_size()};
-  mesh.world().all_reduce({&part, 1}, nullptr, "loss").wait();
-  return value;
 }
 
 void train_and_compare(const DeviceMesh& mesh, Unit<testing::UnitNet>& net,

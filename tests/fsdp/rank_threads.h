@@ -57,6 +57,19 @@ inline void on_ranks(
   on_meshes(make_local_meshes({{"shard", world_size}}, timeout), body);
 }
 
+/// The mean of the ranks' numbers.
+inline double mean_over_ranks(const DeviceMesh& mesh, double value) {
+  const ReducePart part{.full = &value,
+                        .full_dtype = DType::Float64,
+                        .local = &value,
+                        .local_dtype = DType::Float64,
+                        .reduce_dtype = DType::Float64,
+                        .numel = 1,
+                        .scale = 1.0 / mesh.world_size()};
+  mesh.world().all_reduce({&part, 1}, nullptr, "loss").wait();
+  return value;
+}
+
 /// The message of the Error that `f` throws.
 template <class Error, class F>
 std::string message_of(F&& f) {

@@ -20,6 +20,7 @@ namespace {
 
 using testing::class_loss;
 using testing::classes_of;
+using testing::mean_over_ranks;
 using testing::rows_of;
 using testing::seeded;
 using testing::tokens_of;
@@ -64,18 +65,6 @@ struct Setting {
   FsdpOptions options;
   int microbatches = 1;
 };
-
-double mean_over_ranks(const DeviceMesh& mesh, double value) {
-  const ReducePart part{.full = &value,
-                        .full_dtype = DType::Float64,
-                        .local = &value,
-                        .local_dtype = DType::Float64,
-                        .reduce_dtype = DType::Float64,
-                        .numel = 1,
-                        .scale = 1.0 / mesh.world_size()};
-  mesh.world().all_reduce({&part, 1}, nullptr, "loss").wait();
-  return value;
-}
 
 Point train_step(const DeviceMesh& mesh, Unit<testing::UnitOddNet>& net,
                  AdamW& optimizer, int step, int microbatches) {

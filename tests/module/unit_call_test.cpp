@@ -3,29 +3,12 @@
 #include <torch/nn/cloneable.h>
 
 #include "accordion/module/unit.h"
+#include "tests/module/recording_hooks.h"
 
 namespace accordion {
 namespace {
 
-/// Doubles inputs, adds one to outputs, and counts.
-struct CountingHooks : UnitHooks {
-  int inputs = -1;
-  int outputs = -1;
-  int threw = 0;
-  void before_forward(std::span<at::Tensor* const> tensors) override {
-    inputs = static_cast<int>(tensors.size());
-    for (at::Tensor* tensor : tensors) {
-      *tensor = *tensor * 2;
-    }
-  }
-  void after_forward(std::span<at::Tensor* const> tensors) override {
-    outputs = static_cast<int>(tensors.size());
-    for (at::Tensor* tensor : tensors) {
-      *tensor = *tensor + 1;
-    }
-  }
-  void forward_threw() noexcept override { ++threw; }
-};
+using testing::RecordingHooks;
 
 struct BaseImpl : torch::nn::Module {
   torch::Tensor inherited(torch::Tensor x) { return x * 5; }
@@ -53,7 +36,7 @@ TORCH_MODULE(Codec);
 struct UnitCall : ::testing::Test {
   UnitCall() { unit->attach(hooks); }
   Unit<Codec> unit;
-  std::shared_ptr<CountingHooks> hooks = std::make_shared<CountingHooks>();
+  std::shared_ptr<RecordingHooks> hooks = std::make_shared<RecordingHooks>();
   torch::Tensor one = torch::ones({1});
 };
 

@@ -7,27 +7,12 @@
 #include <torch/nn/modules/transformerlayer.h>
 #include <torch/serialize.h>
 
+#include "tests/module/recording_hooks.h"
+
 namespace accordion {
 namespace {
 
-struct RecordingHooks : UnitHooks {
-  int inputs = -1;
-  int outputs = -1;
-  int threw = 0;
-  void before_forward(std::span<at::Tensor* const> tensors) override {
-    inputs = static_cast<int>(tensors.size());
-    for (at::Tensor* tensor : tensors) {
-      *tensor = *tensor * 2;
-    }
-  }
-  void after_forward(std::span<at::Tensor* const> tensors) override {
-    outputs = static_cast<int>(tensors.size());
-    for (at::Tensor* tensor : tensors) {
-      *tensor = *tensor + 1;
-    }
-  }
-  void forward_threw() noexcept override { ++threw; }
-};
+using testing::RecordingHooks;
 
 struct PairImpl : torch::nn::Cloneable<PairImpl> {
   explicit PairImpl(double factor = 1.0) : factor(factor) { reset(); }
