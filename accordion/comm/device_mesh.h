@@ -27,7 +27,9 @@ struct DeviceMeshOptions {
   /// From the outermost axis, whose neighbours are furthest apart, to the
   /// innermost. Empty: one axis "shard" over all ranks.
   std::vector<MeshAxis> axes = {};
-  /// Longest wait for a peer before an error.
+  /// Longest wait for a peer before an error. Where a group spans several hosts
+  /// with several ranks each, a second more for peers on the same host, so that
+  /// the error names the host that is missing.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   /// gloo: ranks compare what they call before each collective, so that a
   /// disagreement is an error that names both sides. shm always does.

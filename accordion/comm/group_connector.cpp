@@ -24,11 +24,12 @@ class ShmGroups {
                          rendezvous.run_id)),
         timeout_(timeout) {}
 
-  std::unique_ptr<Communicator> operator()(const RankGroup& group) const {
+  std::unique_ptr<Communicator> operator()(
+      const RankGroup& group, std::chrono::milliseconds patience = {}) const {
     return connect_shm({.rank = group.rank,
                         .world_size = group.size(),
                         .name = job_ + "/" + group.name,
-                        .timeout = timeout_,
+                        .timeout = timeout_ + patience,
                         .members = group.members});
   }
 
@@ -58,6 +59,12 @@ class GlooGroups {
   std::chrono::milliseconds timeout_;
   bool debug_calls_;
 };
+
+// How much longer a rank waits for the ranks of its host than for other hosts:
+// a neighbour that another host keeps waiting says so when its own wait is
+// over, and names that host. With one timeout for both, who was named was a
+// matter of microseconds.
+constexpr std::chrono::milliseconds kNeighbourPatience{1000};
 
 // Joins each group by where its ranks are.
 class HostGroups {
@@ -99,7 +106,7 @@ class HostGroups {
   HostLink link(const RankGroup& group, std::string_view purpose) const {
     const HostSplit split = split_by_host(group, host_of_rank_, purpose);
     HostLink result;
-    result.local = shm_(split.local);
+    result.local = shm_(split.local, kNeighbourPatience);
     result.between = gloo_(split.between);
     return result;
   }
