@@ -48,7 +48,13 @@ function(accordion_use_torch target)
   target_precompile_headers(${target} REUSE_FROM accordion_torch_pch)
 endfunction()
 
-# accordion_test(NAME [TORCH] [RANKS …] SOURCES … [DEPENDS …])
+# For programs that do no work of their own (tests, the command line): a third
+# less time to compile than -O3, which the libraries keep.
+function(accordion_compile_fast target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# accordion_test(NAME [TORCH] [TIMEOUT seconds] SOURCES … [DEPENDS …])
 #
 # One test program, registered once with ctest. Tests that need several
 # processes start them themselves (tests/support/rank_harness.h).
@@ -63,6 +69,7 @@ function(accordion_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   accordion_compile_options(${name})
+  accordion_compile_fast(${name})
   target_compile_definitions(${name} PRIVATE
     ACCORDION_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} accordion_test_support)
