@@ -149,6 +149,36 @@ void scale_fp64(double* values, double scale, std::int64_t numel) {
   }
 }
 
+ACCORDION_CLONES
+void add_squares_fp32(double* __restrict lanes, const float* __restrict from,
+                      std::int64_t numel) {
+  std::int64_t first = 0;
+  for (; first + kSquareLanes <= numel; first += kSquareLanes) {
+    for (std::int64_t lane = 0; lane < kSquareLanes; ++lane) {
+      const double value = from[first + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (std::int64_t lane = 0; first + lane < numel; ++lane) {
+    const double value = from[first + lane];
+    lanes[lane] += value * value;
+  }
+}
+
+ACCORDION_CLONES
+void add_squares_fp64(double* __restrict lanes, const double* __restrict from,
+                      std::int64_t numel) {
+  std::int64_t first = 0;
+  for (; first + kSquareLanes <= numel; first += kSquareLanes) {
+    for (std::int64_t lane = 0; lane < kSquareLanes; ++lane) {
+      lanes[lane] += from[first + lane] * from[first + lane];
+    }
+  }
+  for (std::int64_t lane = 0; first + lane < numel; ++lane) {
+    lanes[lane] += from[first + lane] * from[first + lane];
+  }
+}
+
 }  // namespace accordion::detail
 
 #undef ACCORDION_CLONES

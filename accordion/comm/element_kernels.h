@@ -7,6 +7,9 @@
 // that the compiler turns each into vector code for the CPU it runs on.
 namespace accordion::detail {
 
+/// Independent sums of add_squares: as many as keep the vector units busy.
+inline constexpr std::int64_t kSquareLanes = 64;
+
 void bf16_to_fp32(float* to, const std::uint16_t* from, std::int64_t numel);
 void fp32_to_bf16(std::uint16_t* to, const float* from, std::int64_t numel);
 void fp16_to_fp32(float* to, const std::uint16_t* from, std::int64_t numel);
@@ -25,5 +28,9 @@ void add_pair_bf16(float* sum, const std::uint16_t* a, const std::uint16_t* b,
 
 void scale_fp32(float* values, float scale, std::int64_t numel);
 void scale_fp64(double* values, double scale, std::int64_t numel);
+
+/// lanes[i % kSquareLanes] += from[i]^2, in fp64.
+void add_squares_fp32(double* lanes, const float* from, std::int64_t numel);
+void add_squares_fp64(double* lanes, const double* from, std::int64_t numel);
 
 }  // namespace accordion::detail

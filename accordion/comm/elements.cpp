@@ -92,6 +92,15 @@ void store_floats(float* values, const ReduceTarget& target, std::int64_t first,
   from_floats(local, target.local_dtype, values, numel);
 }
 
+// Of a block that was just stored, so that it is read from the cache.
+void add_squares(const ReduceTarget& target, std::int64_t first,
+                 std::int64_t numel) {
+  if (target.squares != nullptr) {
+    target.squares->add(offset(target.local, target.local_dtype, first),
+                        target.local_dtype, numel);
+  }
+}
+
 // Sources [0, 1] of a block; `scale` only when there are no more.
 void add_first_two(float* sum, const void* a, const void* b, DType dtype,
                    float scale, std::int64_t numel) {
@@ -144,6 +153,7 @@ void reduce_floats(std::span<const void* const> sources, DType dtype,
     if (!direct) {
       store_floats(block.data(), target, first, count);
     }
+    add_squares(target, first, count);
   }
 }
 
@@ -172,6 +182,7 @@ void reduce_doubles(std::span<const void* const> sources,
     }
     scale_fp64(block.data(), target.scale, count);
     store_doubles(block.data(), target, first, count);
+    add_squares(target, first, count);
   }
 }
 
@@ -223,6 +234,12 @@ void check_part(const ReducePart& part, std::string_view where) {
         where, name(part.full_dtype), part.scale, name(part.reduce_dtype),
         name(part.local_dtype)));
   }
+  if (integers && part.sum_of_squares != nullptr) {
+    throw std::invalid_argument(fmt::format(
+        "[{}] no sum of squares of {}: leave sum_of_squares null, or use "
+        "floating point dtypes",
+        where, name(part.local_dtype)));
+  }
 }
 
 void convert(void* to, DType to_dtype, const void* from, DType from_dtype,
@@ -247,11 +264,6 @@ void convert(void* to, DType to_dtype, const void* from, DType from_dtype,
     to_floats(block.data(), offset(from, from_dtype, first), from_dtype, count);
     from_floats(offset(to, to_dtype, first), to_dtype, block.data(), count);
   }
-}
-
-ReduceTarget target_of(const ReducePart& part) {
-  return {part.local, part.local_dtype, part.reduce_dtype, part.scale,
-          part.accumulate};
 }
 
 void reduce(std::span<const void* const> sources, DType source_dtype,

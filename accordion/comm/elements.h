@@ -7,6 +7,7 @@
 
 #include "accordion/comm/communicator.h"
 #include "accordion/comm/dtype.h"
+#include "accordion/comm/square_sum.h"
 
 // What collectives do to elements: convert them on the way, and sum them. Every
 // backend computes through these functions, so that results do not depend on
@@ -18,7 +19,7 @@ namespace accordion::detail {
 void check_part(const GatherPart& part, std::string_view where);
 
 /// The same for reduce(): floating point in any combination, or int64 and
-/// int32 unscaled and unconverted.
+/// int32 unscaled, unconverted and without a sum of squares.
 void check_part(const ReducePart& part, std::string_view where);
 
 /// Copies `numel` elements, rounding to nearest even where `to` is narrower; a
@@ -33,8 +34,8 @@ struct ReduceTarget {
   DType reduce_dtype;
   double scale;
   bool accumulate;
+  SquareSum* squares = nullptr;  ///< takes what `local` then holds; or null
 };
-[[nodiscard]] ReduceTarget target_of(const ReducePart& part);
 
 /// Sums `numel` elements of each source in the order of `sources`, in fp32
 /// (fp64 for fp64, int64 for integers), scales, rounds and stores.

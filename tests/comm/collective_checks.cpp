@@ -75,6 +75,19 @@ void expect_elements(const void* data, DType dtype, std::int64_t numel,
   }
 }
 
+// Sums what `local` holds in a way of its own.
+void expect_squares(double got, const void* local, DType dtype,
+                    std::int64_t numel, const std::string& what) {
+  long double expected = 0;
+  for (std::int64_t j = 0; j < numel; ++j) {
+    double value = 0;
+    convert(&value, DType::Float64, offset(local, dtype, j), dtype, 1);
+    expected += static_cast<long double>(value) * value;
+  }
+  EXPECT_NEAR(got, static_cast<double>(expected), 1e-12 * expected)
+      << what << ": sum of squares";
+}
+
 std::string describe(const Communicator& communicator, const char* what,
                      DType from, DType to, std::int64_t numel) {
   return std::string(what) + " of " + std::to_string(numel) + " " +
@@ -149,6 +162,7 @@ void check_reduce_scatter(Communicator& communicator, Memory memory,
   std::byte* data = full.data() + 128;
   fill(data, wire, 0, all, communicator.rank());
   std::vector<std::byte> local = filled_local(reduction.local, numel);
+  double squares = -1;
   const ReducePart part = {data,
                            wire,
                            local.data(),
@@ -156,12 +170,16 @@ void check_reduce_scatter(Communicator& communicator, Memory memory,
                            reduction.reduce,
                            numel,
                            reduction.scale,
-                           reduction.accumulate};
+                           reduction.accumulate,
+                           &squares};
   communicator.reduce_scatter_into({&part, 1}, full.buffer(), "scatter").wait();
   const std::int64_t first = communicator.rank() * numel;
   expect_elements(
       local.data(), reduction.local, numel,
       [&](std::int64_t j) { return reduced(reduction, world_size, first + j); },
+      describe(communicator, "reduce-scatter", wire, reduction.local, numel));
+  expect_squares(
+      squares, local.data(), reduction.local, numel,
       describe(communicator, "reduce-scatter", wire, reduction.local, numel));
   if (full.buffer() != nullptr) {
     communicator.acquire(*full.buffer());
@@ -176,6 +194,7 @@ void check_all_reduce(Communicator& communicator, Memory memory,
   Operand full(communicator, memory, numel * element_bytes(wire) + 1, false);
   fill(full.data(), wire, 0, numel, communicator.rank());
   std::vector<std::byte> local = filled_local(reduction.local, numel);
+  double squares = -1;
   const ReducePart part = {full.data(),
                            wire,
                            in_place ? full.data() : local.data(),
@@ -183,11 +202,15 @@ void check_all_reduce(Communicator& communicator, Memory memory,
                            reduction.reduce,
                            numel,
                            reduction.scale,
-                           reduction.accumulate};
+                           reduction.accumulate,
+                           &squares};
   communicator.all_reduce({&part, 1}, full.buffer(), "all-reduce").wait();
   expect_elements(
       part.local, reduction.local, numel,
       [&](std::int64_t j) { return reduced(reduction, world_size, j); },
+      describe(communicator, "all-reduce", wire, reduction.local, numel));
+  expect_squares(
+      squares, part.local, reduction.local, numel,
       describe(communicator, "all-reduce", wire, reduction.local, numel));
   if (full.buffer() != nullptr) {
     communicator.acquire(*full.buffer());
@@ -355,9 +378,18 @@ void check_sums_repeat(Communicator& communicator, Memory memory,
     for (std::int64_t j = 0; j < kNumel; ++j) {
       values[j] = operand(communicator.rank(), j);
     }
-    const ReducePart part = {values,         DType::Float32, sums.data(),
-                             DType::Float32, DType::Float32, kNumel};
+    double squares = 0;
+    const ReducePart part = {.full = values,
+                             .full_dtype = DType::Float32,
+                             .local = sums.data(),
+                             .local_dtype = DType::Float32,
+                             .reduce_dtype = DType::Float32,
+                             .numel = kNumel,
+                             .sum_of_squares = &squares};
     communicator.all_reduce({&part, 1}, full.buffer(), "repeat").wait();
+    detail::SquareSum of_sums;
+    of_sums.add(sums.data(), DType::Float32, kNumel);
+    ASSERT_EQ(squares, of_sums.total());
     for (std::int64_t j = 0; j < kNumel; ++j) {
       float expected = 0;
       for (int host = 0; host < world_size; host += block) {

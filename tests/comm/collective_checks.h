@@ -17,7 +17,8 @@ namespace accordion::testing {
 enum class Memory { CommBuffers, Ordinary };
 
 /// Gathers, reduce-scatters, all-reduces, broadcast and barrier over odd sizes,
-/// several sections, all dtypes, with scale, accumulation and aliasing.
+/// several sections, all dtypes, with scale, accumulation and aliasing; sums of
+/// squares of what reductions leave.
 void check_collectives(Communicator& communicator, Memory memory);
 
 /// Counters after one call of each kind.
@@ -29,7 +30,8 @@ void check_slot_reuse(Communicator& communicator, int num_rounds);
 
 /// Two sums of numbers whose order of summation shows in the last bits, equal
 /// on every rank and to the sum in rank order; with several hosts, to the sum
-/// of the sums of `ranks_per_host` ranks each.
+/// of the sums of `ranks_per_host` ranks each; sums of squares that are those
+/// of the values alone, bit for bit.
 void check_sums_repeat(Communicator& communicator, Memory memory,
                        int ranks_per_host = 0);
 

@@ -121,6 +121,18 @@ TEST(Elements, ImpossiblePartsAreErrors) {
               detail::check_part(scaled, "here");
             }).find("[here] cannot reduce int32 by 0.5"),
             std::string::npos);
+  double squares = 0;
+  const ReducePart counted = {.full = nullptr,
+                              .full_dtype = Int64,
+                              .local = nullptr,
+                              .local_dtype = Int64,
+                              .reduce_dtype = Int64,
+                              .numel = 1,
+                              .sum_of_squares = &squares};
+  EXPECT_NE(message_of([&] {
+              detail::check_part(counted, "here");
+            }).find("[here] no sum of squares of int64"),
+            std::string::npos);
   const ReducePart bytes = {nullptr, Uint8, nullptr, Uint8, Uint8, 1};
   EXPECT_NE(message_of([&] {
               detail::check_part(bytes, "here");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accordion/comm/elements.h"
+#include "accordion/comm/part_reducer.h"
 #include "accordion/comm/private_buffer.h"
 
 namespace accordion {
@@ -90,8 +91,7 @@ class FakeCommunicator final : public Communicator {
   void sum_copies(const ReducePart& part, const void* operand) const {
     const std::vector<const void*> copies(static_cast<std::size_t>(world_size_),
                                           operand);
-    detail::reduce(copies, part.full_dtype, detail::target_of(part),
-                   part.numel);
+    detail::reduce(copies, part);
   }
 
   void count(CommOp op, std::int64_t bytes) {

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <functional>
 #include <stdexcept>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "accordion/comm/fake/fake_communicator.h"
 #include "accordion/comm/gloo/gloo_store_state.h"
 #include "accordion/comm/gloo/gloo_transport.h"
+#include "accordion/comm/part_reducer.h"
 #include "accordion/comm/private_buffer.h"
 #include "accordion/comm/rank_names.h"
 
@@ -193,8 +193,7 @@ Work GlooCommunicator::reduce_scatter_into(std::span<const ReducePart> parts,
   }
   work->then = [state = work.get()] {
     for (const Arriving& arrived : state->arriving) {
-      detail::reduce(arrived.sources, arrived.part.full_dtype,
-                     detail::target_of(arrived.part), arrived.range.count);
+      detail::reduce(arrived.sources, arrived.part);
     }
   };
   return Work(std::move(work));
@@ -224,10 +223,9 @@ void finish_all_reduce(GlooTransport& transport, const Arriving& arrived,
       call, [&](int) { return piece(transport.options().rank); }, piece,
       transfers);
   transport.finish(call, transfers);
-  const detail::ReduceTarget local = {part.local, part.local_dtype, dtype, 1.0,
-                                      part.accumulate};
-  detail::reduce(std::array<const void*, 1>{sums.data()}, dtype, local,
-                 part.numel);
+  detail::PartReducer local(part);
+  local.add_sums(sums.data(), dtype, part.numel);
+  local.finish();
 }
 
 Work GlooCommunicator::all_reduce(std::span<const ReducePart> parts,

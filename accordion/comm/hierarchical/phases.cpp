@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/comm/hierarchical/phases.h"
 
-#include <array>
-
 #include "accordion/comm/elements.h"
+#include "accordion/comm/part_reducer.h"
 
 namespace accordion::detail {
 namespace {
@@ -56,9 +55,10 @@ void ReduceScatterPhases::operator()(HostContext& host) const {
            part.full_dtype, offset(sums, dtype, block * part.numel), dtype,
            dtype, part.numel});
     }
-    across.push_back({sums, dtype, part.local, part.local_dtype,
-                      part.reduce_dtype, part.numel, part.scale,
-                      part.accumulate});
+    ReducePart sums_across = part;
+    sums_across.full = sums;
+    sums_across.full_dtype = dtype;
+    across.push_back(sums_across);
   }
   host.local->reduce_scatter_into(inside, buffer, label).wait();
   host.between->reduce_scatter_into(across, nullptr, label).wait();
@@ -106,12 +106,10 @@ struct Ranges {
     return {sums,  sum,       result, part.reduce_dtype, part.reduce_dtype,
             numel, part.scale};
   }
-  // Rounded already: what remains is to store or to add.
   void store() const {
-    const ReduceTarget local = {part.local, part.local_dtype, part.reduce_dtype,
-                                1.0, part.accumulate};
-    reduce(std::array<const void*, 1>{results}, part.reduce_dtype, local,
-           part.numel);
+    PartReducer local(part);
+    local.add_sums(results, part.reduce_dtype, part.numel);
+    local.finish();
   }
 };
 

@@ -2,10 +2,10 @@
 #include "accordion/comm/shm/direct_operations.h"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "accordion/comm/elements.h"
+#include "accordion/comm/part_reducer.h"
 
 namespace accordion::detail {
 namespace {
@@ -82,8 +82,7 @@ void DirectReduceScatter::finish() {
   for (const ReducePart& part : parts_) {
     const auto* mine =
         offset(part.full, part.full_dtype, context_.rank * part.numel);
-    reduce(in_every_buffer(context_, *segment_, mine), part.full_dtype,
-           target_of(part), part.numel);
+    reduce(in_every_buffer(context_, *segment_, mine), part);
   }
   finish_use(context_, *segment_);
 }
@@ -138,21 +137,16 @@ void DirectAllReduce::reduce_own_range(const ReducePart& part) const {
 // Where `local` is `full`, the copy of range q goes over this rank's operand of
 // range q, which rank q has read.
 void DirectAllReduce::copy_ranges(const ReducePart& part) const {
+  PartReducer local(part);
   for (int owner = 0; owner < context_.world_size; ++owner) {
     const ElementRange range =
         all_reduce_range(part.numel, owner, context_.world_size);
     const auto* mine = offset(part.full, part.full_dtype, range.first);
     const void* sum = in_every_buffer(context_, *segment_,
                                       mine)[static_cast<std::size_t>(owner)];
-    void* local = offset(part.local, part.local_dtype, range.first);
-    if (!part.accumulate) {
-      convert(local, part.local_dtype, sum, part.full_dtype, range.count);
-      continue;
-    }
-    const ReduceTarget add = {local, part.local_dtype, part.reduce_dtype, 1.0,
-                              true};
-    reduce(std::array{sum}, part.full_dtype, add, range.count);
+    local.add_sums(sum, part.full_dtype, range.count);
   }
+  local.finish();
 }
 
 }  // namespace accordion::detail

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "accordion/comm/elements.h"
+#include "accordion/comm/part_reducer.h"
 
 namespace accordion::detail {
 
@@ -65,7 +66,9 @@ void StagedReduceScatter::finish() {
   const std::int64_t world_size = context_.world_size;
   for (const ReducePart& part : parts_) {
     const DType wire = part.full_dtype;
-    const std::int64_t most = kStageBytes / element_bytes(wire) / world_size;
+    PartReducer reducer(part);
+    const std::int64_t most = kStageBytes / element_bytes(wire) / world_size /
+                              kSquareLanes * kSquareLanes;
     for (std::int64_t first = 0; first < part.numel; first += most) {
       const std::int64_t count = std::min(most, part.numel - first);
       round(
@@ -81,11 +84,10 @@ void StagedReduceScatter::finish() {
             for (const void* stage : stages) {
               mine.push_back(offset(stage, wire, context_.rank * count));
             }
-            ReduceTarget target = target_of(part);
-            target.local = offset(part.local, part.local_dtype, first);
-            reduce(mine, wire, target, count);
+            reducer.add(mine, count);
           });
     }
+    reducer.finish();
   }
 }
 
@@ -100,6 +102,7 @@ StagedAllReduce::StagedAllReduce(ShmContext& context, std::uint64_t call,
 void StagedAllReduce::finish() {
   for (const ReducePart& part : parts_) {
     const DType wire = part.full_dtype;
+    PartReducer reducer(part);
     const std::int64_t most = kStageBytes / element_bytes(wire);
     for (std::int64_t first = 0; first < part.numel; first += most) {
       const std::int64_t count = std::min(most, part.numel - first);
@@ -108,11 +111,10 @@ void StagedAllReduce::finish() {
             convert(stage, wire, offset(part.full, wire, first), wire, count);
           },
           [&](std::span<const void* const> stages) {
-            ReduceTarget target = target_of(part);
-            target.local = offset(part.local, part.local_dtype, first);
-            reduce(stages, wire, target, count);
+            reducer.add(stages, count);
           });
     }
+    reducer.finish();
   }
 }
 
