@@ -129,6 +129,41 @@ TEST(ShmCommunicator, RanksMayWaitInDifferentOrder) {
   });
 }
 
+// Several rounds of the staging area against one pass over shared memory.
+TEST(ShmCommunicator, PathOfAReductionDoesNotShow) {
+  auto ranks = make_local_shm_group(3, milliseconds(20'000));
+  run_threads(ranks, [](Communicator& communicator) {
+    constexpr std::int64_t kNumel = 400'007;
+    const auto shared = communicator.allocate_exported(12 * kNumel, "g");
+    auto* values = reinterpret_cast<float*>(shared->data());
+    for (std::int64_t j = 0; j < 3 * kNumel; ++j) {
+      values[j] = 1.0f / static_cast<float>(j % 9973 + communicator.rank() + 1);
+    }
+    const std::vector<float> ordinary(values, values + 3 * kNumel);
+    std::vector<float> direct(kNumel);
+    std::vector<float> staged(kNumel);
+    double squares[2] = {};
+    const ReducePart from_shared = {
+        values,         DType::Float32, direct.data(), DType::Float32,
+        DType::Float32, kNumel,         0.3,           false,
+        &squares[0]};
+    const ReducePart from_ordinary = {
+        ordinary.data(), DType::Float32, staged.data(), DType::Float32,
+        DType::Float32,  kNumel,         0.3,           false,
+        &squares[1]};
+    communicator.reduce_scatter_into({&from_shared, 1}, shared.get(), "a")
+        .wait();
+    communicator.reduce_scatter_into({&from_ordinary, 1}, nullptr, "b").wait();
+    EXPECT_EQ(direct, staged);
+    EXPECT_EQ(squares[0], squares[1]);
+    communicator.acquire(*shared);
+    communicator.all_reduce({&from_shared, 1}, shared.get(), "c").wait();
+    communicator.all_reduce({&from_ordinary, 1}, nullptr, "d").wait();
+    EXPECT_EQ(direct, staged);
+    EXPECT_EQ(squares[0], squares[1]);
+  });
+}
+
 TEST(ShmCommunicator, StartDoesNotWaitForASlowReader) {
   with_two_ranks([](Communicator& communicator) {
     const auto slot = communicator.allocate_common(8, "slot");
