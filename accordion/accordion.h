@@ -10,6 +10,8 @@
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/fsdp/sharded_module.h"
+#include "accordion/fsdp/step_trace.h"
+#include "accordion/fsdp/step_trace_json.h"
 #include "accordion/module/materialize.h"
 #include "accordion/module/meta_init.h"
 #include "accordion/module/unit.h"

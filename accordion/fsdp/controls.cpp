@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include <c10/util/Exception.h>
 
@@ -151,6 +152,10 @@ bool any_rank_has_data(const torch::nn::Module& root, bool has_data) {
 
 void join_pass(torch::nn::Module& root) {
   units_below(root, "join_pass").front().executor().join_pass();
+}
+
+void set_step_trace(torch::nn::Module& root, std::shared_ptr<StepTrace> trace) {
+  sharded_state(root, "set_step_trace").executor->set_trace(std::move(trace));
 }
 
 }  // namespace accordion

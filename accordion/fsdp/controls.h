@@ -10,6 +10,7 @@
 namespace accordion {
 
 struct FsdpState;
+class StepTrace;
 
 // What may change between the passes of a sharded module. `unit` is a Unit in
 // it; a function that says "and below" also applies to the units inside, and
@@ -122,5 +123,11 @@ void set_backward_prefetch(torch::nn::Module& unit,
 /// Comm    the collectives of a pass, or of what is left of it
 /// Throws  c10::ValueError before the first pass has been recorded
 void join_pass(torch::nn::Module& root);
+
+// ---- Measuring -------------------------------------------------------------
+
+/// Records where the time of the passes that follow goes (step_trace.h); null
+/// ends it. Without a trace nothing is measured.
+void set_step_trace(torch::nn::Module& root, std::shared_ptr<StepTrace> trace);
 
 }  // namespace accordion

@@ -188,7 +188,30 @@ void Executor::queue_end_of_backward() {
 
 // ---- Markers ---------------------------------------------------------------
 
+/// A unit's forward and backward, with all that the executor does inside them.
+void Executor::trace_marker(ActionKind kind, int unit) {
+  switch (kind) {
+    case ActionKind::Forward:
+      trace_->begin(SpanKind::Forward, unit);
+      return;
+    case ActionKind::ForwardEnd:
+      trace_->end(SpanKind::Forward, unit);
+      return;
+    case ActionKind::Backward:
+      trace_->begin(SpanKind::Backward, unit);
+      return;
+    case ActionKind::BackwardEnd:
+      trace_->end(SpanKind::Backward, unit);
+      return;
+    default:
+      return;
+  }
+}
+
 void Executor::pass_marker(ActionKind kind, int unit) {
+  if (trace_) {
+    trace_marker(kind, unit);
+  }
   if (!pass_open_) {
     begin_pass({kind, unit});
   }

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "accordion/fsdp/fsdp_unit.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/fsdp/schedule_cache.h"
 #include "accordion/fsdp/slot_pool.h"
+#include "accordion/fsdp/step_trace.h"
 #include "accordion/fsdp/unit_boundary.h"
 #include "accordion/fsdp/unit_settings.h"
 #include "accordion/schedule/step_schedule.h"
@@ -84,6 +86,10 @@ class Executor : public FsdpUnit::Listener,
 
   // ---- Controls ----
 
+  /// Null, as at first, records nothing.
+  void set_trace(std::shared_ptr<StepTrace> trace) {
+    trace_ = std::move(trace);
+  }
   [[nodiscard]] PassSettings& pass_settings() { return pass_settings_; }
   [[nodiscard]] UnitSettings& settings_of(int unit) {
     return settings_[static_cast<std::size_t>(unit)];
@@ -136,6 +142,8 @@ class Executor : public FsdpUnit::Listener,
   void end_gradients(int unit);
   void start_reduce(int unit);
   void finish_reduce(int unit);
+  void start_all_reduce(int unit);
+  void finish_all_reduce(int unit);
   void finish_reduction_of(int unit);
   void finish_reductions();
   void reduce_leftovers();
@@ -149,6 +157,10 @@ class Executor : public FsdpUnit::Listener,
   Progress& progress_of(int unit) {
     return progress_[static_cast<std::size_t>(unit)];
   }
+  [[nodiscard]] TraceScope traced(SpanKind kind, int unit) const {
+    return {trace_.get(), kind, unit};
+  }
+  void trace_marker(ActionKind kind, int unit);
   /// The unit as this pass found it.
   const ScheduledUnit& described(int unit) const {
     return pass_[static_cast<std::size_t>(unit)];
@@ -168,6 +180,7 @@ class Executor : public FsdpUnit::Listener,
   std::vector<ScheduledUnit> pass_;  // what this pass, or the last, is to do
   std::vector<Action> recorded_;     // markers of this pass
   std::size_t cursor_ = 0;           // next action of schedule_
+  std::shared_ptr<StepTrace> trace_;
   bool pass_open_ = false;
   bool following_ = false;
   bool end_queued_ = false;  // the engine will call end_pass

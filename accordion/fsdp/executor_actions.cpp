@@ -40,10 +40,10 @@ void Executor::do_action(const Action& action) {
       finish_reduce(action.unit);
       return;
     case ActionKind::AllReduce:
-      unit_at(action.unit).start_all_reduce();
+      start_all_reduce(action.unit);
       return;
     case ActionKind::FinishAllReduce:
-      unit_at(action.unit).finish_all_reduce();
+      finish_all_reduce(action.unit);
       return;
     case ActionKind::ForwardEnd:
       return;
@@ -92,6 +92,7 @@ void Executor::unshard(int unit, int slot) {
                     "' was called, in forward or backward, while a guard shows "
                     "its whole parameters. End the guard before the pass.");
   if (u.parameter_state() == ParameterState::Sharded) {
+    const TraceScope span = traced(SpanKind::StartGather, unit);
     u.start_unshard(
         pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));
   }
@@ -100,6 +101,7 @@ void Executor::unshard(int unit, int slot) {
 void Executor::ensure_unsharded(int unit) {
   unshard(unit, kNoSlot);
   if (unit_at(unit).parameter_state() == ParameterState::Unsharding) {
+    const TraceScope span = traced(SpanKind::AwaitGather, unit);
     unit_at(unit).finish_unshard();
   }
 }
@@ -115,6 +117,7 @@ void Executor::reshard(int unit) {
       u.parameter_state() == ParameterState::Sharded) {
     return;
   }
+  const TraceScope span = traced(SpanKind::Reshard, unit);
   const bool to_secondary = comes_back && u.groups().secondary &&
                             u.parameter_state() == ParameterState::Unsharded;
   pools_->parameters.put_back(to_secondary ? u.reshard_to_secondary()
@@ -146,6 +149,7 @@ void Executor::begin_gradients(int unit, int slot) {
     return;
   }
   finish_reduction_of(unit);
+  const TraceScope span = traced(SpanKind::BeginGradients, unit);
   switch (u.gradient_state()) {
     case GradientState::None: {
       const GradientUse use =
@@ -165,11 +169,13 @@ void Executor::begin_gradients(int unit, int slot) {
 
 void Executor::end_gradients(int unit) {
   if (unit_at(unit).gradient_state() == GradientState::Collecting) {
+    const TraceScope span = traced(SpanKind::KeepGradients, unit);
     unit_at(unit).keep_gradients();
   }
 }
 
 void Executor::start_reduce(int unit) {
+  const TraceScope span = traced(SpanKind::StartReduce, unit);
   // The mean over all ranks: what is left of it to an all-reduce over replicas
   // is the mean over those.
   const CommGroups& groups = unit_at(unit).groups();
@@ -179,7 +185,18 @@ void Executor::start_reduce(int unit) {
 }
 
 void Executor::finish_reduce(int unit) {
+  const TraceScope span = traced(SpanKind::AwaitReduce, unit);
   pools_->gradients.put_back(unit_at(unit).finish_reduce());
+}
+
+void Executor::start_all_reduce(int unit) {
+  const TraceScope span = traced(SpanKind::StartAllReduce, unit);
+  unit_at(unit).start_all_reduce();
+}
+
+void Executor::finish_all_reduce(int unit) {
+  const TraceScope span = traced(SpanKind::AwaitAllReduce, unit);
+  unit_at(unit).finish_all_reduce();
 }
 
 void Executor::finish_reduction_of(int unit) {
@@ -187,11 +204,11 @@ void Executor::finish_reduction_of(int unit) {
   if (u.gradient_state() == GradientState::Reducing) {
     finish_reduce(unit);
     if (described(unit).all_reduce_bytes > 0) {
-      u.start_all_reduce();
+      start_all_reduce(unit);
     }
   }
   if (u.gradient_state() == GradientState::AllReducing) {
-    u.finish_all_reduce();
+    finish_all_reduce(unit);
   }
 }
 
@@ -210,8 +227,8 @@ void Executor::reduce_leftovers() {
     }
     finish_reduction_of(unit);
     if (u.has_partial_gradients() && described(unit).all_reduce_bytes > 0) {
-      u.start_all_reduce();
-      u.finish_all_reduce();
+      start_all_reduce(unit);
+      finish_all_reduce(unit);
     }
   }
 }

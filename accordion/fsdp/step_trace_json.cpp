@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/fsdp/step_trace_json.h"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace accordion {
+namespace {
+
+/// The lines of the picture, by what they show.
+enum class Line { Units, Actions, Gathers, Reductions, AllReductions };
+
+constexpr std::array<std::string_view, 5> kLineNames = {
+    "units", "actions", "gathers in flight", "reductions in flight",
+    "all-reductions in flight"};
+
+bool begins_flight(SpanKind kind) {
+  return kind == SpanKind::StartGather || kind == SpanKind::StartReduce ||
+         kind == SpanKind::StartAllReduce;
+}
+
+/// The line on which the collective flies that this span awaits.
+std::optional<Line> ends_flight(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::AwaitGather:
+      return Line::Gathers;
+    case SpanKind::AwaitReduce:
+      return Line::Reductions;
+    case SpanKind::AwaitAllReduce:
+      return Line::AllReductions;
+    default:
+      return std::nullopt;
+  }
+}
+
+SpanKind start_of(SpanKind await) {
+  static_assert(static_cast<int>(SpanKind::AwaitGather) ==
+                static_cast<int>(SpanKind::StartGather) + 1);
+  return static_cast<SpanKind>(static_cast<int>(await) - 1);
+}
+
+class TraceJson {
+ public:
+  TraceJson(const StepTrace& trace, std::span<const std::string> names,
+            int rank)
+      : trace_(trace), names_(names), rank_(rank) {}
+
+  std::string write() {
+    name_lines();
+    for (const Span& span : trace_.spans()) {
+      if (span.end_ns != Span::kOpen) {
+        add(span);
+      }
+    }
+    return nlohmann::json{{"traceEvents", std::move(events_)},
+                          {"displayTimeUnit", "ms"}}
+        .dump();
+  }
+
+ private:
+  void name_lines() {
+    for (std::size_t line = 0; line < kLineNames.size(); ++line) {
+      events_.push_back({{"name", "thread_name"},
+                         {"ph", "M"},
+                         {"pid", rank_},
+                         {"tid", line},
+                         {"args", {{"name", kLineNames[line]}}}});
+    }
+  }
+
+  void add(const Span& span) {
+    const bool of_unit =
+        span.kind == SpanKind::Forward || span.kind == SpanKind::Backward;
+    event(of_unit ? Line::Units : Line::Actions, span, span.begin_ns);
+    if (begins_flight(span.kind)) {
+      flying_[{span.kind, span.unit}] = span.begin_ns;
+    } else if (const auto line = ends_flight(span.kind)) {
+      const auto start = flying_.find({start_of(span.kind), span.unit});
+      if (start != flying_.end()) {
+        event(*line, span, start->second);
+        flying_.erase(start);
+      }
+    }
+  }
+
+  void event(Line line, const Span& span, std::int64_t begin_ns) {
+    events_.push_back({{"name", label(line, span)},
+                       {"cat", to_string(span.kind)},
+                       {"ph", "X"},
+                       {"pid", rank_},
+                       {"tid", static_cast<int>(line)},
+                       {"ts", microseconds(begin_ns - trace_.begin_ns())},
+                       {"dur", microseconds(span.end_ns - begin_ns)}});
+  }
+
+  /// A line of one kind need not repeat it.
+  [[nodiscard]] std::string label(Line line, const Span& span) const {
+    const bool bare = line != Line::Units && line != Line::Actions;
+    std::string result = bare ? "" : std::string(to_string(span.kind));
+    if (span.unit >= 0) {
+      const std::string& name = names_[static_cast<std::size_t>(span.unit)];
+      result += (bare ? "" : " ") + (name.empty() ? "(root)" : name);
+    }
+    return result;
+  }
+
+  static double microseconds(std::int64_t ns) {
+    return static_cast<double>(ns) / 1e3;
+  }
+
+  const StepTrace& trace_;
+  std::span<const std::string> names_;
+  int rank_;
+  std::map<std::pair<SpanKind, int>, std::int64_t> flying_;
+  nlohmann::json events_ = nlohmann::json::array();
+};
+
+}  // namespace
+
+std::string to_trace_json(const StepTrace& trace,
+                          std::span<const std::string> names, int rank) {
+  return TraceJson(trace, names, rank).write();
+}
+
+}  // namespace accordion
