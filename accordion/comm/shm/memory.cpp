@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -92,13 +93,63 @@ void populate(std::byte* data, std::int64_t bytes) {
   }
 }
 
+[[noreturn]] void fail_mmap(std::int64_t bytes, std::string_view label) {
+  fail(bytes, label, fmt::format("mmap: {}", std::strerror(errno)));
+}
+
+// Reserves more addresses than `bytes`, and gives back those around the part
+// that starts at a multiple of `alignment`.
+std::byte* reserve_aligned(std::int64_t bytes, std::int64_t alignment,
+                           std::string_view label) {
+  void* all = mmap(nullptr, static_cast<std::size_t>(bytes + alignment),
+                   PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) {
+    fail_mmap(bytes, label);
+  }
+  auto* const start = static_cast<std::byte*>(all);
+  const auto past =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(start) %
+                                static_cast<std::uintptr_t>(alignment));
+  const std::int64_t before = (alignment - past) % alignment;
+  if (before > 0) {
+    munmap(start, static_cast<std::size_t>(before));
+  }
+  if (before < alignment) {
+    munmap(start + before + bytes,
+           static_cast<std::size_t>(alignment - before));
+  }
+  return start + before;
+}
+
 std::byte* map(std::int64_t bytes, int flags, int fd, std::string_view label) {
-  void* data = mmap(nullptr, static_cast<std::size_t>(bytes),
-                    PROT_READ | PROT_WRITE, flags, fd, 0);
+  const std::int64_t huge = huge_page_bytes();
+  std::byte* place =
+      bytes < huge ? nullptr : reserve_aligned(bytes, huge, label);
+  void* data =
+      mmap(place, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+           place == nullptr ? flags : flags | MAP_FIXED, fd, 0);
   if (data == MAP_FAILED) {
-    fail(bytes, label, fmt::format("mmap: {}", std::strerror(errno)));
+    fail_mmap(bytes, label);
   }
   return static_cast<std::byte*>(data);
+}
+
+// Puts the whole huge pages of an empty file in place, as far as the kernel
+// can: it does so on request even where it does not by itself. It collapses
+// pages that are there, so each gets its first.
+void request_huge_pages(const FileDescriptor& file, std::int64_t bytes,
+                        std::string_view label) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, Linux 6.1
+  const std::int64_t huge = huge_page_bytes();
+  const std::int64_t whole = bytes / huge * huge;
+  if (whole == 0) {
+    return;
+  }
+  for (std::int64_t page = 0; page < whole; page += huge) {
+    fallocate(file.get(), 0, page, page_aligned(1));
+  }
+  const Mapping mapping(map(whole, MAP_SHARED, file.get(), label), whole);
+  madvise(mapping.data(), static_cast<std::size_t>(whole), kCollapse);
 }
 
 }  // namespace
@@ -112,6 +163,12 @@ std::int64_t bytes_left(std::int64_t limit, std::int64_t used,
 std::int64_t page_aligned(std::int64_t bytes) {
   static const std::int64_t page = sysconf(_SC_PAGESIZE);
   return (std::max<std::int64_t>(bytes, 1) + page - 1) / page * page;
+}
+
+std::int64_t huge_page_bytes() {
+  static const std::int64_t bytes =
+      read_number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+  return bytes;
 }
 
 void check_memory_limits(std::int64_t bytes, std::int64_t file_bytes,
@@ -138,8 +195,11 @@ FileDescriptor create_memory_file(std::int64_t bytes, std::string_view label) {
   if (!file.valid()) {
     fail(bytes, label, fmt::format("memfd_create: {}", std::strerror(errno)));
   }
-  if (ftruncate(file.get(), bytes) != 0 ||
-      fallocate(file.get(), 0, 0, bytes) != 0) {
+  if (ftruncate(file.get(), bytes) != 0) {
+    fail(bytes, label, std::strerror(errno));
+  }
+  request_huge_pages(file, bytes, label);
+  if (fallocate(file.get(), 0, 0, bytes) != 0) {
     fail(bytes, label, std::strerror(errno));
   }
   return file;
@@ -148,7 +208,7 @@ FileDescriptor create_memory_file(std::int64_t bytes, std::string_view label) {
 Mapping Mapping::shared(int memory_file, std::int64_t bytes,
                         std::string_view label) {
   Mapping mapping(map(bytes, MAP_SHARED, memory_file, label), bytes);
-  // Only helps where the administrator allows huge pages in shared memory.
+  // For kernels that give huge pages when asked beforehand.
   madvise(mapping.data_, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   populate(mapping.data_, bytes);
   return mapping;
