@@ -1,148 +1,147 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Speed of the shared memory collectives between two processes, beside memcpy.
+// Speed of the collectives between processes of this host, beside Gloo and
+// beside what memory allows.
 //
-//   $ build/bin/comm_benchmark [elements per unit, default 12600000]
+//   $ build/bin/comm_benchmark [ranks, default 2] [largest MB, default 256]
 //
-// Prints one line per case for rank 0: milliseconds a call, median and best of
-// the rounds; milliseconds of CPU time, median, which tells a busy machine from
-// a slow call; and GB/s of memory traffic, bytes read plus bytes written by one
-// rank, over the best time. memcpy on both ranks at the same time is the
-// yardstick.
+// Shared memory, Gloo and the loops of stream_kernels.h run by turns, on all
+// ranks at once; a time is that of the slowest rank, least and median of the
+// rounds. GB/s is the traffic of all ranks, bytes read plus bytes written, over
+// the least time. "limit" is the speed as a share of that of loops that read
+// and write as many bytes and do nothing else; "by cpu" is the same by
+// processor time, which other programs on the machine lengthen less.
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "accordion/comm/communicator.h"
 #include "accordion/comm/shm/shm_communicator.h"
+#include "benchmarks/collective_calls.h"
+#include "benchmarks/rank_clock.h"
+#ifdef ACCORDION_WITH_GLOO
+#include "accordion/comm/gloo/gloo_communicator.h"
+#endif
 
+namespace accordion::benchmarks {
 namespace {
 
-using namespace accordion;
-
-constexpr int kWorldSize = 2;
-constexpr int kRounds = 15;
-
-double cpu_ms() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) * 1e3 +
-         static_cast<double>(time.tv_nsec) / 1e6;
+std::unique_ptr<Communicator> connect_beside([[maybe_unused]] int rank,
+                                             [[maybe_unused]] int world_size,
+                                             [[maybe_unused]] int port) {
+#ifdef ACCORDION_WITH_GLOO
+  const GlooStore store({.rank = rank,
+                         .world_size = world_size,
+                         .local_rank = rank,
+                         .local_world_size = world_size,
+                         .port = port},
+                        std::chrono::minutes(1));
+  return connect_gloo(
+      store, {.rank = rank, .world_size = world_size, .name = "benchmark"});
+#else
+  return nullptr;
+#endif
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-class Bench {
+class Table {
  public:
-  Bench(Communicator& communicator, std::int64_t numel)
-      : communicator_(communicator), piece_(numel / kWorldSize) {}
+  Table(Communicator& shm, Communicator* gloo, RankClock& clock)
+      : shm_(shm), gloo_(gloo), clock_(clock) {}
 
-  // Times `call` on both ranks at once; `between` runs outside the clock.
-  void report(const char* what, double traffic_bytes,
-              const std::function<void()>& call,
-              const std::function<void()>& between) {
-    std::vector<double> wall;
-    std::vector<double> cpu;
-    for (int round = 0; round < kRounds; ++round) {
-      communicator_.barrier("round");
-      const auto start = std::chrono::steady_clock::now();
-      const double cpu_start = cpu_ms();
-      call();
-      cpu.push_back(cpu_ms() - cpu_start);
-      const std::chrono::duration<double, std::milli> time =
-          std::chrono::steady_clock::now() - start;
-      wall.push_back(time.count());
-      between();
+  void print(double largest_mb) {
+    if (shm_.rank() == 0) {
+      std::printf("%-20s %7s %10s %10s %10s %6s %7s %7s %10s %6s\n", "", "KB",
+                  "median us", "least us", "cpu us", "GB/s", "limit", "by cpu",
+                  "gloo us", "ratio");
     }
-    if (communicator_.rank() == 0) {
-      const double best = *std::min_element(wall.begin(), wall.end());
-      std::printf("%-30s %7.2f ms  best %7.2f ms  cpu %7.2f ms  %5.1f GB/s\n",
-                  what, median(wall), best, median(cpu),
-                  traffic_bytes / best / 1e6);
+    report(Collective::Barrier, DType::Float32, 0);
+    for (const DType dtype : {DType::Float32, DType::Bfloat16}) {
+      for (const Collective collective :
+           {Collective::AllGather, Collective::ReduceScatter,
+            Collective::AllReduce}) {
+        for (double mb = 1.0 / 256; mb <= largest_mb; mb *= 4) {
+          report(collective, dtype, static_cast<std::int64_t>(mb * 1048576));
+        }
+      }
     }
-  }
-
-  void gather(const char* what, DType to) {
-    const auto piece = static_cast<std::size_t>(piece_);
-    const std::vector<float> local(piece, 1.0f);
-    const auto slot = communicator_.allocate_common(
-        piece_ * kWorldSize * element_bytes(to), "slot");
-    const GatherPart part = {local.data(), DType::Float32, slot->data(), to,
-                             piece_};
-    report(
-        what, static_cast<double>(piece_ * (4 + element_bytes(to))),
-        [&] {
-          communicator_.all_gather_into({&part, 1}, slot.get(), "unit").wait();
-        },
-        [&] { communicator_.release(*slot); });
-  }
-
-  void reduce(const char* what, DType wire) {
-    const std::int64_t bytes = piece_ * kWorldSize * element_bytes(wire);
-    const auto gradients = communicator_.allocate_exported(bytes, "gradients");
-    std::memset(gradients->data(), 1, static_cast<std::size_t>(bytes));
-    std::vector<float> local(static_cast<std::size_t>(piece_));
-    const ReducePart part = {gradients->data(), wire,           local.data(),
-                             DType::Float32,    DType::Float32, piece_,
-                             1.0 / kWorldSize};
-    report(
-        what, static_cast<double>(bytes + piece_ * 4),
-        [&] {
-          communicator_.reduce_scatter_into({&part, 1}, gradients.get(), "unit")
-              .wait();
-        },
-        [&] { communicator_.acquire(*gradients); });
-  }
-
-  void copy(const char* what, std::int64_t bytes) {
-    const auto size = static_cast<std::size_t>(bytes);
-    const std::vector<char> from(size, 1);
-    std::vector<char> to(size, 2);
-    report(
-        what, 2.0 * static_cast<double>(bytes),
-        [&] { std::memcpy(to.data(), from.data(), size); }, [] {});
-  }
-
-  void run() {
-    copy("memcpy of a piece, fp32", piece_ * 4);
-    gather("all-gather fp32 to fp32", DType::Float32);
-    gather("all-gather fp32 to bf16", DType::Bfloat16);
-    reduce("reduce-scatter fp32 to fp32", DType::Float32);
-    reduce("reduce-scatter bf16 to fp32", DType::Bfloat16);
-    report(
-        "barrier", 0, [&] { communicator_.barrier("b"); }, [] {});
   }
 
  private:
-  Communicator& communicator_;
-  const std::int64_t piece_;  // elements of a unit per rank
+  void report(Collective collective, DType dtype, std::int64_t bytes) {
+    const CollectiveCalls ours(shm_, collective, dtype, bytes);
+    std::unique_ptr<CollectiveCalls> theirs;
+    if (gloo_ != nullptr) {
+      theirs =
+          std::make_unique<CollectiveCalls>(*gloo_, collective, dtype, bytes);
+    }
+    const MemoryLimit limit(shm_.world_size(), bytes);
+    std::vector<std::function<void()>> calls = limit.calls();
+    const std::size_t first = calls.size();
+    calls.push_back(ours.call());
+    if (theirs) {
+      calls.push_back(theirs->call());
+    }
+    const std::vector<Times> times = clock_.time_by_turns(calls, bytes);
+    if (shm_.rank() != 0) {
+      return;
+    }
+    const Times& mine = times[first];
+    std::printf("%-14s %-5s %7.0f %10.1f %10.1f %10.1f", name(collective),
+                std::string(name(dtype)).c_str(),
+                static_cast<double>(bytes) / 1024, mine.median * 1e6,
+                mine.least * 1e6, mine.processor * 1e6);
+    if (bytes > 0) {
+      const Traffic traffic = ours.traffic();
+      const auto of_limit = [&](double Times::*kind) {
+        return 100 * limit.seconds(traffic, times, kind) / (mine.*kind);
+      };
+      std::printf(" %6.1f %5.0f %% %5.0f %%",
+                  traffic.bytes() / mine.least / 1e9, of_limit(&Times::least),
+                  of_limit(&Times::processor));
+    } else {
+      std::printf(" %22s", "");
+    }
+    if (theirs) {
+      std::printf(" %10.1f %6.1f", times[first + 1].least * 1e6,
+                  times[first + 1].least / mine.least);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  Communicator& shm_;
+  Communicator* gloo_;  // or null
+  RankClock& clock_;
 };
 
+void run_rank(int rank, int world_size, double largest_mb, RankClock& clock,
+              int job) {
+  const auto shm = connect_shm({.rank = rank,
+                                .world_size = world_size,
+                                .name = "benchmark-" + std::to_string(job)});
+  const auto gloo = connect_beside(rank, world_size, 20'000 + job % 10'000);
+  clock.begin(*shm);
+  Table(*shm, gloo.get(), clock).print(largest_mb);
+}
+
 }  // namespace
+}  // namespace accordion::benchmarks
 
 int main(int argc, char** argv) {
-  const std::int64_t numel = argc > 1 ? std::atoll(argv[1]) : 12'600'000;
-  const std::string name = "comm_benchmark-" + std::to_string(getpid());
-  std::printf("2 ranks, units of %lld elements\n",
-              static_cast<long long>(numel));
-  std::fflush(stdout);
-  const pid_t child = fork();
-  const auto communicator = connect_shm(
-      {.rank = child == 0 ? 1 : 0, .world_size = kWorldSize, .name = name});
-  Bench(*communicator, numel).run();
-  if (child != 0) {
-    waitpid(child, nullptr, 0);
+  using namespace accordion::benchmarks;
+  const int world_size = argc > 1 ? std::atoi(argv[1]) : 2;
+  const double largest_mb = argc > 2 ? std::atof(argv[2]) : 256;
+  const int job = getpid();
+  RankClock clock(world_size);
+  int rank = 0;
+  for (int child = 1; child < world_size && rank == 0; ++child) {
+    rank = fork() == 0 ? child : 0;
+  }
+  run_rank(rank, world_size, largest_mb, clock, job);
+  while (rank == 0 && wait(nullptr) > 0) {
   }
   return 0;
 }
