@@ -4,13 +4,10 @@
 #include <ctime>
 #include <utility>
 
-#include <ATen/Parallel.h>
-
-#include "accordion/comm/device_mesh.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/rank_agreement.h"
-#include "accordion/train/run_data.h"
 #include "accordion/train/run_folder.h"
+#include "accordion/train/run_setup.h"
 #include "accordion/train/training_run.h"
 
 namespace accordion {
@@ -24,31 +21,22 @@ void check_run(const TrainConfig& config, const Rendezvous& rendezvous) {
 }
 
 TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous) {
-  at::set_num_threads(compute_threads(config, rendezvous));
-  const LlamaConfig model = open_model_config(config);
-  const auto tokenizer = open_tokenizer(config.data.tokenizer);
-  check_data(config, *tokenizer, model.vocab_size);
-  const DeviceMesh mesh = DeviceMesh::connect(
-      rendezvous,
-      {.backend = config.fsdp.backend, .axes = mesh_axes(config, rendezvous)});
-  RunData data = open_data_together(config, *tokenizer, model.vocab_size,
-                                    rendezvous, mesh.world());
-  const TrainConfig resolved = with_steps(config, data.sampler);
+  RunSetup setup = prepare_run(config, rendezvous);
   const fs::path folder = text_from_rank_0(
-      mesh.world(),
+      setup.mesh.world(),
       [&] {
         const fs::path path = create_run_folder(
             config.run.dir, fs::path(config.model.config).stem().string(),
             std::time(nullptr));
-        write_file(config_file(path), to_toml(resolved));
+        write_file(config_file(path), to_toml(setup.config));
         return path.string();
       },
       "run folder");
   TrainResult result;
   result.run_folder = folder;
-  result.summary =
-      TrainingRun(resolved, mesh, model, *tokenizer, std::move(data), folder)
-          .execute();
+  result.summary = TrainingRun(setup.config, setup.mesh, setup.model,
+                               *setup.tokenizer, std::move(setup.data), folder)
+                       .execute();
   return result;
 }
 

@@ -13,10 +13,6 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include "accordion/fsdp/controls.h"
-#include "accordion/ops/cross_entropy.h"
-#include "accordion/optim/clip_grad_norm.h"
-#include "accordion/train/config_options.h"
 #include "accordion/train/evaluation.h"
 #include "accordion/train/rank_agreement.h"
 
@@ -33,27 +29,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Shared-page-aware memory costs milliseconds to read: at steps 1, 2, 4, 8, …
-bool samples_pss(std::int64_t step) {
-  return step > 0 && (step & (step - 1)) == 0;
-}
-
-AdamWOptions optimizer_options(const TrainConfig& config) {
-  AdamWOptions options;
-  options.lr = config.optimizer.lr;
-  options.beta1 = config.optimizer.betas[0];
-  options.beta2 = config.optimizer.betas[1];
-  options.eps = config.optimizer.eps;
-  options.weight_decay = config.optimizer.weight_decay;
-  const bool decay_norms = config.optimizer.decay_norms;
-  options.decays = [decay_norms](const LocalParameter& parameter) {
-    return decay_norms || parameter.global_shape.size() > 1;
-  };
-  return options;
-}
-
-static_assert(kNoTarget == ops::kIgnoredTarget);
-
 }  // namespace
 
 TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
@@ -67,10 +42,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
       report_({.folder = folder,
                .rank = mesh.rank(),
                .log_every = config.log.every}),
-      model_(model, config, mesh),
-      optimizer_(model_.module(), optimizer_options(config)),
-      schedule_(lr_schedule(config)),
-      nonfinite_(config) {
+      step_(config, mesh, model, data_) {
   report_.log(fmt::format("rank {} of {}, process {}, {} threads, backend {}",
                           world_.rank(), world_.world_size(), ::getpid(),
                           at::get_num_threads(), world_.backend()));
@@ -83,10 +55,10 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
 RunSummary TrainingRun::execute() {
   start_ = Clock::now();
   for (std::int64_t step = 0; !finished(step); ++step) {
-    const LocalStep local = this->step(step);
+    const LocalStep local = step_.run(step, elapsed_seconds_);
     const StepMetrics metrics = agree(step, local);
     report_.step(metrics, {.total_steps = config_.train.steps,
-                           .rss_mib = memory_.last_rss_mib(),
+                           .rss_mib = step_.memory().last_rss_mib(),
                            .seconds_left = seconds_left(step)});
     if (config_.eval.every > 0 && (step + 1) % config_.eval.every == 0) {
       validate(step);
@@ -101,75 +73,6 @@ RunSummary TrainingRun::execute() {
   print_sample();
   report_.note(fmt::format("Run folder: {}", folder_.string()));
   return summary;
-}
-
-LocalStep TrainingRun::step(std::int64_t step) {
-  LocalStep result;
-  const double budget = config_.train.seconds;
-  result.lr = learning_rate(schedule_, step,
-                            budget > 0 ? elapsed_seconds_ / budget : 0.0);
-  const auto start = Clock::now();
-  backward_of_microbatches(step, result);
-  const double clip_norm = config_.optimizer.clip_norm;
-  result.grad_norm = clip_grad_norm_(
-      model_.module(),
-      clip_norm > 0 ? clip_norm : std::numeric_limits<double>::infinity());
-  result.skipped = !nonfinite_.takes_step(step, result.grad_norm, [this] {
-    return model_.describe_nonfinite_gradient();
-  });
-  if (!result.skipped) {
-    optimizer_.set_lr(result.lr);
-    optimizer_.step();
-  }
-  optimizer_.zero_grad();
-  sample_memory(step);
-  result.ms = seconds_since(start) * 1e3;
-  return result;
-}
-
-void TrainingRun::backward_of_microbatches(std::int64_t step,
-                                           LocalStep& result) {
-  std::vector<Batch> batches = batches_of(step);
-  const double divisor = targets_per_rank(batches);
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    set_is_last_backward(model_.module(), i + 1 == batches.size());
-    const at::Tensor loss = model_.loss(std::move(batches[i]), divisor).loss;
-    sample_memory(step);
-    loss.backward();
-    sample_memory(step);
-    result.loss += loss.item<double>();
-  }
-}
-
-std::vector<Batch> TrainingRun::batches_of(std::int64_t step) const {
-  std::vector<Batch> batches;
-  for (std::int64_t i = 0; i < config_.train.grad_accumulation; ++i) {
-    batches.push_back(data_.sampler.batch(step, i));
-  }
-  return batches;
-}
-
-/// Targets that count in a step, over the number of ranks: what makes the mean
-/// over ranks, which reductions take, the mean over targets.
-double TrainingRun::targets_per_rank(const std::vector<Batch>& batches) {
-  if (!data_.corpus.training().masks_targets()) {
-    return static_cast<double>(tokens_per_rank(config_));
-  }
-  double targets = 0.0;
-  for (const Batch& batch : batches) {
-    targets += static_cast<double>(batch.num_targets());
-  }
-  targets = sum_over_ranks(world_, {{targets}}, "targets of the step")[0];
-  // A step of documents of one token has none: its loss and gradient are 0.
-  return std::max(targets, 1.0) / world_.world_size();
-}
-
-void TrainingRun::sample_memory(std::int64_t step) {
-  if (samples_pss(step)) {
-    memory_.sample();
-  } else {
-    memory_.sample_rss();
-  }
 }
 
 /// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
@@ -233,7 +136,7 @@ void TrainingRun::validate(std::int64_t step) {
   double correct = 0.0;
   double tokens = 0.0;
   for (const Batch& batch : data_.validation) {
-    const auto result = model_.loss(batch, 1.0);
+    const auto result = step_.model().loss(batch, 1.0);
     loss += result.loss.item<double>();
     correct += static_cast<double>(result.correct.item<std::int64_t>());
     tokens += static_cast<double>(batch.num_targets());
@@ -252,11 +155,11 @@ void TrainingRun::validate(std::int64_t step) {
 }
 
 RunSummary TrainingRun::summarize() {
-  memory_.sample();
+  step_.memory().sample();
   const auto rss =
-      gather_over_ranks(world_, memory_.peaks().rss_mib, "peak memory");
+      gather_over_ranks(world_, step_.memory().peaks().rss_mib, "peak memory");
   const auto pss =
-      gather_over_ranks(world_, memory_.peaks().pss_mib, "peak memory");
+      gather_over_ranks(world_, step_.memory().peaks().pss_mib, "peak memory");
   if (step_ms_.size() > kWarmupSteps) {
     step_ms_.erase(step_ms_.begin(), step_ms_.begin() + kWarmupSteps);
   }
@@ -281,7 +184,7 @@ void TrainingRun::print_sample() {
   if (config_.sample.prompt.empty() || stopped_) {
     return;
   }
-  const std::string text = model_.sample(config_, tokenizer_);
+  const std::string text = step_.model().sample(config_, tokenizer_);
   report_.note(fmt::format("\n{}\n", text));
 }
 

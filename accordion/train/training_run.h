@@ -8,27 +8,14 @@
 #include <vector>
 
 #include "accordion/comm/device_mesh.h"
-#include "accordion/optim/adamw.h"
-#include "accordion/train/lr_schedule.h"
-#include "accordion/train/memory_use.h"
 #include "accordion/train/metrics.h"
-#include "accordion/train/nonfinite_guard.h"
 #include "accordion/train/run_data.h"
 #include "accordion/train/run_report.h"
 #include "accordion/train/stop_signal.h"
 #include "accordion/train/train_config.h"
-#include "accordion/train/training_model.h"
+#include "accordion/train/training_step.h"
 
 namespace accordion {
-
-/// What one rank knows of a step before the ranks compare notes.
-struct LocalStep {
-  double loss = 0.0;  ///< this rank's part of the mean, times the ranks
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  double ms = 0.0;
-  bool skipped = false;
-};
 
 /// One rank's part in a run, from the first step to the summary.
 class TrainingRun {
@@ -40,11 +27,6 @@ class TrainingRun {
   RunSummary execute();
 
  private:
-  LocalStep step(std::int64_t step);
-  void backward_of_microbatches(std::int64_t step, LocalStep& result);
-  [[nodiscard]] std::vector<Batch> batches_of(std::int64_t step) const;
-  double targets_per_rank(const std::vector<Batch>& batches);
-  void sample_memory(std::int64_t step);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
   [[nodiscard]] bool finished(std::int64_t next_step) const;
@@ -58,11 +40,7 @@ class TrainingRun {
   RunData data_;
   std::filesystem::path folder_;
   RunReport report_;
-  TrainingModel model_;
-  AdamW optimizer_;
-  LrSchedule schedule_;
-  NonfiniteGuard nonfinite_;
-  MemoryPeaks memory_;
+  TrainingStep step_;
   StopSignal stop_;
 
   std::chrono::steady_clock::time_point start_;
