@@ -9,5 +9,6 @@ namespace accordion::cli {
 void add_train(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
 
 }  // namespace accordion::cli

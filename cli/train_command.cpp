@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "accordion/comm/launcher.h"
 #include "accordion/comm/rendezvous.h"
 #include "accordion/train/train_config.h"
 #include "accordion/train/trainer.h"
 #include "cli/commands.h"
+#include "cli/local_ranks.h"
 
 namespace accordion::cli {
 namespace {
@@ -24,19 +24,6 @@ struct TrainFlags {
   bool print_config = false;
   bool help_config = false;
 };
-
-/// Starts the ranks as processes of this same command, which learn from their
-/// environment that they are ranks.
-int start_ranks(const TrainFlags& flags) {
-  LaunchOptions launch;
-  launch.command = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                    "train", flags.config};
-  launch.command.insert(launch.command.end(), flags.overrides.begin(),
-                        flags.overrides.end());
-  launch.num_ranks = flags.num_ranks;
-  launch.rank0_keeps_terminal = true;
-  return run_local_ranks(launch);
-}
 
 int run_train(const TrainFlags& flags) {
   if (flags.help_config) {
@@ -54,17 +41,14 @@ int run_train(const TrainFlags& flags) {
     return 0;
   }
   const Rendezvous rendezvous = Rendezvous::from_environment();
-  if (rendezvous.launcher != "none" && flags.num_ranks > 0) {
-    throw std::invalid_argument(fmt::format(
-        "[train] --nproc {} starts ranks, but this process is rank {} of {} "
-        "under {} already. Leave --nproc out.",
-        flags.num_ranks, rendezvous.rank, rendezvous.world_size,
-        rendezvous.launcher));
-  }
+  check_not_a_rank("train", flags.num_ranks, rendezvous);
   if (flags.num_ranks > 1) {
     check_run(config, {.world_size = flags.num_ranks,
                        .local_world_size = flags.num_ranks});  // one error
-    return start_ranks(flags);
+    std::vector<std::string> arguments = {"train", flags.config};
+    arguments.insert(arguments.end(), flags.overrides.begin(),
+                     flags.overrides.end());
+    return start_ranks(std::move(arguments), flags.num_ranks);
   }
   train(config, rendezvous);
   return 0;

@@ -71,7 +71,7 @@ TEST_F(Cli, VersionAndHelpNameTheProgram) {
   EXPECT_THAT(shell("$accordion --version").output, HasSubstr("accordion 0."));
   const CommandResult help = shell("$accordion --help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "run", "plan"}) {
+  for (const char* command : {"train", "run", "plan", "bench"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_NE(shell("$accordion").exit_code, 0);
@@ -169,6 +169,46 @@ TEST_F(Cli, RunHandsOnWhatARankReturned) {
       shell("$accordion run --nproc 2 -- sh -c 'exit $((RANK * 3))'");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.output, HasSubstr("rank 1"));
+}
+
+TEST_F(Cli, BenchPrintsATableOrJsonAndLeavesNoRunFolder) {
+  write_config();
+  const CommandResult table =
+      shell("$accordion bench run.toml --nproc 2 --steps 2");
+  ASSERT_EQ(table.exit_code, 0) << table.output;
+  EXPECT_THAT(table.output, HasSubstr("full_shard in fp32 over 2 ranks (shm)"));
+  EXPECT_THAT(table.output, HasSubstr("\nMFU"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "run"));
+  const CommandResult json = shell(
+      "$accordion bench run.toml fsdp.param_dtype=bf16 --nproc 1 "
+      "--steps 2 --json --trace step.json 2> /dev/null");
+  ASSERT_EQ(json.exit_code, 0) << json.output;
+  const auto result = nlohmann::json::parse(json.output);
+  EXPECT_EQ(result["param_dtype"], "bf16");
+  EXPECT_EQ(result["step_ms"]["each"].size(), 2U);
+  EXPECT_FALSE(nlohmann::json::parse(
+                   read_file(folder_.path() / "step.json"))["traceEvents"]
+                   .empty());
+}
+
+TEST_F(Cli, BenchSaysWhatIsWrongBeforeItMeasures) {
+  write_config();
+  EXPECT_THAT(shell("$accordion bench").output,
+              HasSubstr("config is required"));
+  EXPECT_THAT(shell("$accordion bench run.toml train.step=7").output,
+              HasSubstr("Did you mean 'train.steps'?"));
+  EXPECT_THAT(shell("$accordion bench run.toml --steps 0").output,
+              HasSubstr("--steps"));
+  const CommandResult trace =
+      shell("$accordion bench run.toml --nproc 2 --trace missing/step.json");
+  EXPECT_EQ(trace.exit_code, 1);
+  EXPECT_THAT(trace.output,
+              HasSubstr("The trace cannot be written to 'missing/step.json'"));
+  EXPECT_THAT(trace.output, Not(HasSubstr("rank")));
+  EXPECT_THAT(
+      shell("$accordion run --nproc 2 -- $accordion bench run.toml --nproc 2")
+          .output,
+      HasSubstr("[bench] --nproc 2 starts ranks"));
 }
 
 TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
