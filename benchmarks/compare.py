@@ -1,108 +1,97 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tokens per second of `accordion train` beside PyTorch FSDP2 on the same model, bytes, weights and steps.
+"""Tokens per second of Accordion beside its peers: same model, weights, bytes, steps and threads.
 
-    python3 benchmarks/compare.py --work DIR [--python DIR/venv/bin/python] [--runs small-fp32,wide-bf16] [--repeats 3]
+    python3 benchmarks/compare.py --work DIR --quick
+    python3 benchmarks/compare.py --work DIR --trainers 'accordion*,torch-fsdp2*' --shapes wide --dtypes bf16
+    python3 benchmarks/compare.py --work DIR --scaling ranks,vocabulary --trainers accordion,torch-fsdp2
 
-Runs both trainers in turn, so that a change of the machine's load meets both, on 2 ranks with one thread each, and
-prints the median over repeats and its ratio. PYTHON needs torch, numpy and safetensors. Losses of the two must agree
-before the speed counts: the largest relative difference is in the table.
+Trainers run in turn, one thread a rank. Losses of each run must follow one PyTorch process in fp32 before its speed
+counts. A trainer that fails is a line of the table, and the others go on. README.md says how to make the peers'
+environments, DIR/venv-torch and DIR/venv-jax.
 """
-import argparse, json, os, statistics, subprocess, sys
+import argparse
+import fnmatch
+import pathlib
+import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SHAPES = {"small": dict(seq=256, batch=4), "wide": dict(seq=128, batch=2)}
-RANKS = 2
+from harness.cells import SCALING_AXES, SHAPES, Cell, scaling_cells, shape_cells
+from harness.runner import Results, Runner
+from harness.table import cell_table, scaling_table
+from harness.trainers import TRAINERS, Setting, Trainer
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+QUICK_REPEATS, QUICK_STEPS = 1, 3
 
 
-def arguments():
+def words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--work", required=True, help="folder for weights, text and logs")
-    p.add_argument("--python", default=sys.executable, help="an interpreter with torch")
-    p.add_argument("--accordion", default=os.path.join(HERE, "..", "build", "bin", "accordion"))
-    p.add_argument("--runs", default="small-fp32,small-bf16,wide-fp32,wide-bf16")
-    p.add_argument("--modes", default="fsdp2", help="of peers/torch_train.py: fsdp2, ddp, local, …")
+    p.add_argument("--work", type=pathlib.Path, required=True, help="folder of weights, logs, environments")
+    p.add_argument("--accordion", type=pathlib.Path, default=ROOT / "build" / "bin" / "accordion")
+    p.add_argument("--torch-python", type=pathlib.Path, help="interpreter with torch and deepspeed (DIR/venv-torch)")
+    p.add_argument("--jax-python", type=pathlib.Path, help="interpreter with jax (DIR/venv-jax)")
+    p.add_argument("--data", type=pathlib.Path, default=ROOT / "tests" / "data" / "parity" / "data.txt", help="text")
+    p.add_argument("--trainers", type=words, default=["*"], help=f"patterns, of {', '.join(TRAINERS)}")
+    p.add_argument("--shapes", type=words, default=["small", "wide"], help=f"of {', '.join(SHAPES)}")
+    p.add_argument("--dtypes", type=words, default=["fp32", "bf16"], help="of fp32, bf16")
+    p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--scaling", type=words, default=[], help=f"in place of shapes: axes, of {', '.join(SCALING_AXES)}")
     p.add_argument("--repeats", type=int, default=3)
-    p.add_argument("--steps", type=int, default=12)
-    p.add_argument("--data", default=os.path.join(HERE, "..", "tests", "data", "parity", "data.txt"))
-    return p.parse_args()
+    p.add_argument("--steps", type=int, default=10, help="that are measured, after 3 to warm up")
+    p.add_argument("--timeout", type=float, default=900, help="seconds a run may take")
+    p.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} repeat of {QUICK_STEPS} steps")
+    a = p.parse_args()
+    for name, known in (("shapes", SHAPES), ("dtypes", ("fp32", "bf16")), ("scaling", SCALING_AXES)):
+        for word in getattr(a, name):
+            if word not in known:
+                p.error(f"--{name}: '{word}' is none of {', '.join(known)}")
+    if a.quick:
+        a.repeats, a.steps = QUICK_REPEATS, QUICK_STEPS
+    return a
 
 
-def read_log(path):
-    with open(path) as f:
-        lines = [json.loads(line) for line in f]
-    losses = [line["loss"] for line in lines if "loss" in line and "step" in line]
-    return next(line for line in lines if line.get("summary")), losses
+def chosen_trainers(patterns: list[str]) -> list[Trainer]:
+    for pattern in patterns:
+        if not fnmatch.filter(TRAINERS, pattern):
+            sys.exit(f"--trainers: '{pattern}' matches none of {', '.join(TRAINERS)}")
+    return [t for name, t in TRAINERS.items() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
-def run(command, **environment):
-    done = subprocess.run(command, env=dict(os.environ, OMP_NUM_THREADS="1", **environment),
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-4000:]}")
+def setting(a: argparse.Namespace) -> Setting:
+    work = a.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    chosen = Setting(
+        work=work, accordion=a.accordion.resolve(), data=a.data.resolve(), steps=a.steps, timeout_s=a.timeout,
+        torch_python=(a.torch_python or work / "venv-torch" / "bin" / "python").absolute(),
+        jax_python=(a.jax_python or work / "venv-jax" / "bin" / "python").absolute())
+    for name, path in (("--torch-python", chosen.torch_python), ("--data", chosen.data)):
+        if not path.exists():
+            sys.exit(f"{path} is not there; see benchmarks/README.md, or set {name}")
+    return chosen
 
 
-def weights(a, shape):
-    path = os.path.join(a.work, f"init-{shape}.safetensors")
-    if not os.path.exists(path):
-        run([a.python, os.path.join(HERE, "peers", "make_init.py"), "--config", config(shape), "--out", path])
-    return path
+def failed(results: dict[Cell, Results]) -> bool:
+    return any(runs.faults for by_trainer in results.values() for runs in by_trainer.values())
 
 
-def config(shape):
-    return os.path.join(HERE, "peers", "configs", shape + ".json")
-
-
-def run_peer(a, mode, shape, dtype, log):
-    s = SHAPES[shape]
-    run([a.python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--master-port", "29511",
-         os.path.join(HERE, "peers", "torch_train.py"), "--mode", mode, "--config", config(shape),
-         "--init", weights(a, shape), "--data", a.data, "--steps", str(a.steps), "--batch", str(s["batch"]),
-         "--seq", str(s["seq"]), "--dtype", dtype, "--out", log], GLOO_SOCKET_IFNAME="lo")
-    return read_log(log)
-
-
-def run_accordion(a, shape, dtype, folder):
-    s = SHAPES[shape]
-    run(["rm", "-rf", folder])
-    keys = {
-        "run.dir": folder, "model.config": config(shape), "model.init": weights(a, shape), "data.path": a.data,
-        "data.order": "strided", "data.validation_fraction": 0.0, "data.seq_len": s["seq"], "train.steps": a.steps,
-        "train.batch_size": s["batch"], "train.threads": 1, "optimizer.lr": 3e-4, "optimizer.betas": "[0.9, 0.95]",
-        "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.1, "optimizer.decay_norms": "true",
-        "optimizer.clip_norm": 1.0, "schedule.name": "constant", "eval.every": 0, "fsdp.param_dtype": dtype,
-    }
-    toml = folder + ".toml"
-    with open(toml, "w") as f:
-        f.write("# Every key is given on the command line.\n")
-    run([a.accordion, "train", toml, *(f"{k}={v}" for k, v in keys.items()), "--nproc", str(RANKS)])
-    return read_log(os.path.join(folder, "metrics.jsonl"))
-
-
-def deviation(losses, reference):
-    return max(abs(x - y) / abs(y) for x, y in zip(losses, reference, strict=True))
-
-
-def main():
+def main() -> int:
     a = arguments()
-    os.makedirs(a.work, exist_ok=True)
-    modes = a.modes.split(",")
-    print(f"{'run':12} {'trainer':12} {'tokens/s':>9} {'least':>8} {'most':>8} {'accordion is':>13} {'loss differs':>13}")
-    for name in a.runs.split(","):
-        shape, dtype = name.split("-")
-        speeds, losses = {m: [] for m in ["accordion", *modes]}, {}
-        for repeat in range(a.repeats):
-            for m in speeds:
-                log = os.path.join(a.work, f"{name}-{m}-{repeat}")
-                got, curve = run_accordion(a, shape, dtype, log) if m == "accordion" else \
-                    run_peer(a, m, shape, dtype, log + ".jsonl")
-                speeds[m].append(got["tokens_per_s"])
-                losses[m] = curve
-        ours = statistics.median(speeds["accordion"])
-        for m, s in speeds.items():
-            print(f"{name:12} {m:12} {statistics.median(s):9.0f} {min(s):8.0f} {max(s):8.0f} "
-                  f"{ours / statistics.median(s):12.2f}x {deviation(losses['accordion'], losses[m]):13.1e}", flush=True)
+    runner = Runner(setting(a), chosen_trainers(a.trainers))
+    tables: list[tuple[str | None, list[Cell]]] = [(axis, scaling_cells(axis, a.dtypes)) for axis in a.scaling]
+    any_failed = False
+    for axis, cells in tables or [(None, shape_cells(a.shapes, a.dtypes, a.ranks))]:
+        results = runner.run(cells, a.repeats)
+        any_failed |= failed(results)
+        for cell, by_trainer in results.items():
+            print(cell_table(cell, by_trainer), flush=True)
+        if axis is not None:
+            print(scaling_table(axis, results), flush=True)
+    return 1 if any_failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
