@@ -7,7 +7,8 @@
     python3 benchmarks/compare.py --work DIR --scaling ranks,vocabulary --trainers accordion,torch-fsdp2
 
 Trainers run in turn, one thread a rank. Losses of each run must follow one PyTorch process in fp32 before its speed
-counts. A trainer that fails is a line of the table, and the others go on. README.md says how to make the peers'
+counts. A trainer that fails is a line of the table, and the others go on. Ctrl-C prints the tables of what there is;
+every run is also a line of DIR/results.jsonl. README.md says how to make the peers'
 environments, DIR/venv-torch and DIR/venv-jax.
 """
 import argparse
@@ -90,6 +91,8 @@ def main() -> int:
             print(cell_table(cell, by_trainer), flush=True)
         if axis is not None:
             print(scaling_table(axis, results), flush=True)
+        if runner.interrupted:
+            return 130
     return 1 if any_failed else 0
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs trainers in turn, so that a change of the machine's load meets all of them, and checks their losses."""
 import dataclasses
+import json
 import sys
 from dataclasses import dataclass, field
 
@@ -30,16 +31,21 @@ def deviation(losses: list[float], reference: list[float]) -> float:
 class Runner:
     def __init__(self, setting: Setting, trainers: list[Trainer]):
         self.setting, self.trainers = setting, trainers
+        self.interrupted = False
         self._references: dict[tuple[str, int, int, int], list[float]] = {}
 
     def run(self, cells: list[Cell], repeats: int) -> dict[Cell, Results]:
+        """All repeats; what there is so far when SIGINT (Ctrl-C) ends them early."""
         results = {cell: {trainer.name: Runs() for trainer in self.trainers} for cell in cells}
-        for repeat in range(repeats):
-            for cell in cells:
-                self._prepare(cell)
-                turn = repeat % len(self.trainers)
-                for trainer in self.trainers[turn:] + self.trainers[:turn]:
-                    self._run_one(trainer, cell, repeat, results[cell][trainer.name])
+        try:
+            for repeat in range(repeats):
+                for cell in cells:
+                    self._prepare(cell)
+                    turn = repeat % len(self.trainers)
+                    for trainer in self.trainers[turn:] + self.trainers[:turn]:
+                        self._run_one(trainer, cell, repeat, results[cell][trainer.name])
+        except KeyboardInterrupt:
+            self.interrupted = True
         return results
 
     def _prepare(self, cell: Cell) -> None:
@@ -53,12 +59,19 @@ class Runner:
         result = trainer.train(self.setting, cell, log)
         if result.error is None:
             result = self._checked(result, reference, cell, runs)
+        self._record(cell, trainer, repeat, result)
         if result.error is None:
             runs.good.append(result)
             print(f"{cell.name} {trainer.name}: {result.tokens_per_s:.0f} tokens/s", file=sys.stderr, flush=True)
         else:
             runs.faults.append(result.error)
             print(f"{cell.name} {trainer.name}: {result.error}", file=sys.stderr, flush=True)
+
+    def _record(self, cell: Cell, trainer: Trainer, repeat: int, result: RunResult) -> None:
+        """Adds a run to results.jsonl, which outlives this one."""
+        line = {"cell": cell.name, "trainer": trainer.name, "repeat": repeat, **dataclasses.asdict(result)}
+        with open(self.setting.work / "results.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
 
     @staticmethod
     def _checked(result: RunResult, reference: list[float], cell: Cell, runs: Runs) -> RunResult:

@@ -24,6 +24,8 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
 
 
 def _row(name: str, runs: Runs, ours: float | None) -> str:
+    if not runs.good and not runs.faults:
+        return f"| {name} | not run |" + " |" * 7
     if not runs.good:
         return f"| {name} | failed: {runs.faults[0]} |" + " |" * 7
     step_ms = statistics.median(run.step_ms for run in runs.good)
@@ -54,7 +56,7 @@ def _machine_lines(results: Results) -> list[str]:
         return []
     return ["", "| of the same runs, all ranks at once | median | least, most |", "|---|---|---|",
             f"| matmul rate, GFLOP/s | {_spread(r.matmul_gflops or 0 for r in runs)} |",
-            f"| memory bandwidth, GB/s copied, read and written | {_spread((r.memory_gb_per_s or 0 for r in runs), 1)} |"]
+            f"| memory bandwidth, GB/s read and written | {_spread((r.memory_gb_per_s or 0 for r in runs), 1)} |"]
 
 
 def _breakdown_lines(results: Results) -> list[str]:
@@ -81,5 +83,5 @@ def scaling_table(axis: str, results: dict[Cell, Results]) -> str:
 def _scaling_entry(runs: Runs, ours: float | None) -> str:
     speed = _speed(runs)
     if speed is None:
-        return "failed"
+        return "failed" if runs.faults else "not run"
     return f"{speed:.0f} ({_ratio(ours, speed)})" if ours else f"{speed:.0f}"

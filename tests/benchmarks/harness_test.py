@@ -37,11 +37,15 @@ def trainer(name: str, answer: RunResult, calls: list[str] | None = None) -> Tra
 
 
 def run(trainers: list[Trainer], cells: list[Cell], repeats: int) -> dict[Cell, runner.Results]:
-    setting = mock.Mock(work=pathlib.Path("/nowhere"))
-    with mock.patch.object(runner, "prepare", return_value=None), \
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(runner, "prepare", return_value=None), \
             mock.patch.object(runner, "reference_losses", return_value=result(1.0)), \
             contextlib.redirect_stderr(io.StringIO()):
-        return Runner(setting, trainers).run(cells, repeats)
+        work = pathlib.Path(folder)
+        results = Runner(mock.Mock(work=work), trainers).run(cells, repeats)
+        recorded = (work / "results.jsonl").read_text().splitlines()
+    counted = sum(len(runs.good) + len(runs.faults) for by_trainer in results.values() for runs in by_trainer.values())
+    assert len(recorded) == counted, recorded
+    return results
 
 
 class RunnerTest(unittest.TestCase):
@@ -67,6 +71,15 @@ class RunnerTest(unittest.TestCase):
             self.assertEqual(len(runs.good), counts, dtype)
             self.assertAlmostEqual(runs.deviation, 2e-4)
             self.assertEqual(["losses differ by 2.0e-04" in fault for fault in runs.faults], [True] * (1 - counts))
+
+    def test_interrupt_leaves_what_there_is(self) -> None:
+        def interrupted(setting: object, cell: Cell, log: pathlib.Path) -> RunResult:
+            raise KeyboardInterrupt
+
+        got = run([trainer("a", result(1.0)), Trainer("b", interrupted), trainer("c", result(2.0))], self.cells, 2)
+        table = cell_table(self.cells[0], got[self.cells[0]])
+        self.assertIn("| a | 1 | 1, 1 |", table)
+        self.assertIn("| c | not run |", table)
 
     def test_missing_steps_are_an_error(self) -> None:
         with self.assertRaises(ValueError):
