@@ -37,7 +37,7 @@ LocalParameter describe(const FsdpUnit& unit, int index) {
 }
 
 struct Located {
-  const FsdpUnit* unit;
+  FsdpUnit* unit;
   int parameter;
 };
 
@@ -120,6 +120,7 @@ torch::Tensor full_parameter(const torch::nn::Module& root,
   const FsdpState& state = sharded_state(root, "full_parameter");
   const at::NoGradGuard no_grad;
   const Located at = locate(state, name, "full_parameter");
+  at.unit->adopt_assignments();
   return gather_parameter(at, section_of(at).shard);
 }
 
@@ -128,13 +129,17 @@ torch::Tensor full_gradient(const torch::nn::Module& root,
   const FsdpState& state = sharded_state(root, "full_gradient");
   const at::NoGradGuard no_grad;
   const Located at = locate(state, name, "full_gradient");
-  const at::Tensor& gradient = section_of(at).gradient;
   const auto& parameter =
       at.unit->parameters()[static_cast<std::size_t>(at.parameter)];
   TORCH_CHECK_VALUE(parameter.requires_grad(), "[full_gradient] parameter '",
                     name,
                     "' is frozen (requires_grad is false), so it has none");
-  return gather_parameter(at, gradient);
+  at.unit->adopt_assignments();
+  if (!parameter.tensor().grad().defined() &&
+      !at.unit->has_partial_gradients()) {
+    parameter.faces().piece_gradient.zero_();  // was reset
+  }
+  return gather_parameter(at, section_of(at).gradient);
 }
 
 StepSchedule step_schedule(const torch::nn::Module& root) {

@@ -66,7 +66,7 @@ Communicator& shard_communicator(const torch::nn::Module& root);
 /// Throws c10::ValueError for a name that is not a parameter's
 torch::Tensor full_parameter(const torch::nn::Module& root,
                              std::string_view name);
-/// The same for its gradient.
+/// The same for its gradient; zero where `.grad()` is undefined.
 torch::Tensor full_gradient(const torch::nn::Module& root,
                             std::string_view name);
 

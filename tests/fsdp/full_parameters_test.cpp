@@ -103,6 +103,42 @@ TEST(FullParameters, ThrowWhatTheVisitorThrewAndKeepNoRankWaiting) {
   });
 }
 
+TEST(FullParameters, ShowWhatWasAssignedSinceTheLastPass) {
+  on_sharded_nets([](OddNet& net, const DeviceMesh& mesh) {
+    const auto numbers = torch::arange(13, torch::kFloat);
+    for (int i = 0; i < 3; ++i) {
+      net->blocks[static_cast<std::size_t>(i)]->up->bias.set_data(numbers + i);
+    }
+    EXPECT_TRUE(is_same(full_parameter(*net, "block0.up.bias"), numbers));
+    full_parameters(net, [&](const std::string& name, const torch::Tensor& p) {
+      EXPECT_TRUE(name != "block1.up.bias" || is_same(p, numbers + 1));
+    });
+    net->blocks[2]->up->bias.set_data(numbers + 7);
+    const SummonFullParameters whole(net, {.rank0_only = true});
+    if (mesh.rank() == 0) {
+      EXPECT_TRUE(is_same(net->blocks[2]->up->bias, numbers + 7));
+    }
+  });
+}
+
+TEST(FullParameters, GradientsAreThoseThatTheModuleHas) {
+  on_sharded_nets([](OddNet& net, const DeviceMesh&) {
+    backward(net);
+    auto& gradient = net->blocks[0]->up->weight.mutable_grad();
+    gradient = torch::full_like(gradient, 2);
+    EXPECT_TRUE(is_same(full_gradient(*net, "block0.up.weight"),
+                        torch::full({13, 7}, 2.0F)));
+    net->scale.mutable_grad() = torch::Tensor();
+    EXPECT_EQ(full_gradient(*net, "scale").item<float>(), 0);
+    net->zero_grad();
+    EXPECT_EQ(full_gradient(*net, "block0.up.weight").abs().max().item<float>(),
+              0);
+    expect_in(message_of<c10::ValueError>(
+                  [&] { (void)full_gradient(*net, "block1.up.bias"); }),
+              "'block1.up.bias' is frozen (requires_grad is false), so it has");
+  });
+}
+
 TEST(Summon, ShowsWholeParametersInTheStoredDtypeAndPiecesAfterwards) {
   const auto plain = seeded<testing::PlainOddNet>();
   on_sharded_nets([&](OddNet& net, const DeviceMesh&) {
@@ -209,6 +245,19 @@ TEST(Summon, ShowsAndWritesGradients) {
   });
 }
 
+TEST(Summon, LeavesGradientsUndefinedThatWereNotThere) {
+  on_sharded_nets([](OddNet& net, const DeviceMesh&) {
+    for (const bool with_gradients : {false, true}) {
+      {
+        const SummonFullParameters whole(net,
+                                         {.with_gradients = with_gradients});
+        EXPECT_FALSE(net->scale.grad().defined());
+      }
+      EXPECT_FALSE(net->scale.grad().defined());
+    }
+  });
+}
+
 std::int64_t numel_of(const torch::nn::Module& module) {
   std::int64_t numel = 0;
   for (const auto& parameter : module.parameters()) {
@@ -268,6 +317,24 @@ TEST(Summon, NamesPassesAndGuardsInsideIt) {
     net->zero_grad();
     backward(net);
     EXPECT_TRUE(net->blocks[0]->up->weight.grad().defined());
+  });
+}
+
+// Gathered for the backward that the guard made fail.
+TEST(Summon, ShowsPiecesOfOtherUnitsAfterwardsToo) {
+  std::vector<OddNet> nets{seeded<OddNet>(), seeded<OddNet>()};
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    OddNet& net = nets[static_cast<std::size_t>(mesh.rank())];
+    fully_shard(net, mesh);
+    const auto numel = numel_of(*net);
+    const auto loss = class_loss(net(tokens_of(0, 6)), classes_of(0, 6));
+    {
+      const SummonFullParameters whole(net->blocks[1]);
+      expect_in(message_of<c10::ValueError>([&] { loss.backward(); }),
+                "unit 'block1' was called, in forward or backward");
+    }
+    EXPECT_EQ(numel_of(*net), numel);
+    backward(net);
   });
 }
 
