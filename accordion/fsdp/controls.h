@@ -33,9 +33,11 @@ void set_requires_gradient_sync(torch::nn::Module& unit, bool sync);
 /// are.
 void set_requires_all_reduce(torch::nn::Module& unit, bool all_reduce);
 
-/// Whether the unit and those below are resharded after their backward; if not,
-/// the next forward finds them whole. An optimizer needs pieces: set it true
-/// before the last backward of a step, or call reshard.
+/// Whether the unit and those below are resharded after each backward of a
+/// step; if not, the next forward finds them whole. The backward that ends a
+/// step, the last and with gradient sync, reshards them in any case: optimizers
+/// work on pieces. So set_is_last_backward(root, false), or NoSync, is needed
+/// for this to do anything.
 void set_reshard_after_backward(torch::nn::Module& unit, bool reshard);
 
 /// Whether the unit and those below are resharded after their forward. False

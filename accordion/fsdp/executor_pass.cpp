@@ -33,8 +33,11 @@ std::vector<ScheduledUnit> Executor::describe_pass() const {
     const bool gathers = unit.unsharded_bytes() > 0;
     const bool held = unit.gradient_state() == GradientState::Whole;
     const bool reduce = reduces(settings, pass_settings_);
+    // What ends a step hands over gradients of pieces: an optimizer is next,
+    // and the forward after it has to see what that wrote.
+    const bool ends_step = pass_settings_.is_last_backward && reduce;
     const bool stays =
-        !settings.reshard_after_backward ||
+        (!settings.reshard_after_backward && !ends_step) ||
         (pass_settings_.keep_parameters && !pass_settings_.is_last_backward);
     result.push_back({
         .name = unit.name(),
@@ -43,7 +46,8 @@ std::vector<ScheduledUnit> Executor::describe_pass() const {
             held || !reduce ? GradientUse::KeptWhole : GradientUse::Reduced),
         .all_reduce_bytes =
             all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
-        .kept = !settings.reshard_after_forward || stays,
+        .kept = !settings.reshard_after_forward ||
+                !settings.reshard_after_backward || stays,
         .begins_unsharded =
             gathers && unit.parameter_state() != ParameterState::Sharded,
         .ends_unsharded = gathers && stays,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <torch/optim/sgd.h>
+
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "tests/fsdp/logging_communicator.h"
@@ -112,6 +114,55 @@ TEST(Controls, ReshardAfterForwardMayBeSwitched) {
     logging.log.clear();
     backward(net, 3);
     EXPECT_EQ(count(logging, "gather block0"), 2);
+  });
+}
+
+TEST(Controls, ParametersMayStayWholeFromOneMicrobatchToTheNext) {
+  on_two({}, [](Net& net, auto& logging) {
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    set_reshard_after_backward(*net, false);
+    for (int step = 0; step < 2; ++step) {  // recorded, then replayed
+      set_is_last_backward(*net, false);
+      backward(net, 0);
+      EXPECT_GT(sharded_bytes(*net).unsharded_parameters, 0);
+      logging.log.clear();
+      backward(net, 1);
+      set_is_last_backward(*net, true);
+      backward(net, 2);
+      EXPECT_EQ(count(logging, "gather block1"), 0);
+      EXPECT_EQ(sharded_bytes(*net).unsharded_parameters, 0)
+          << "for the optimizer";
+      optimizer.step();
+      backward(net, 0);
+      EXPECT_GE(count(logging, "gather block1"), 1) << "what it wrote";
+    }
+    {
+      const NoSync no_sync(*net);
+      backward(net, 0);
+    }
+    EXPECT_GT(sharded_bytes(*net).unsharded_parameters, 0);
+    backward(net, 0);
+    EXPECT_EQ(sharded_bytes(*net).unsharded_parameters, 0);
+  });
+}
+
+std::int64_t numel_of(const torch::nn::Module& module) {
+  std::int64_t numel = 0;
+  for (const auto& parameter : module.parameters()) {
+    numel += parameter.numel();
+  }
+  return numel;
+}
+
+TEST(Controls, OneUnitMayStayWholeAfterBackward) {
+  on_two({}, [](Net& net, auto& /*logging*/) {
+    set_reshard_after_backward(*net->blocks[1], false);
+    set_is_last_backward(*net, false);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      backward(net, 0);
+      EXPECT_EQ(numel_of(*net->blocks[1]), 2 * 91 + 20);
+      EXPECT_LT(numel_of(*net->blocks[0]), 2 * 91 + 20);
+    }
   });
 }
 
