@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/describe.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 
@@ -79,6 +80,14 @@ std::string only_warning(const ModuleDescription& description) {
                                  to_text(description);
 }
 
+/// Whether any warning contains `phrase`.
+bool warns(const ModuleDescription& description, const std::string& phrase) {
+  const std::vector<std::string> found = warnings(description);
+  return std::any_of(found.begin(), found.end(), [&](const auto& warning) {
+    return warning.find(phrase) != std::string::npos;
+  });
+}
+
 TEST(Describe, ListsUnitsSectionsAndThisRanksPieces) {
   Unit<Decoder> net;
   for (auto& parameter : net->blocks[1]->parameters()) {
@@ -97,6 +106,9 @@ TEST(Describe, ListsUnitsSectionsAndThisRanksPieces) {
   ASSERT_EQ(block.sections.size(), 1U);
   EXPECT_EQ(block.sections[0].gathered_dtype, DType::Bfloat16);
   EXPECT_EQ(block.shard_bytes, 4 * block.sections[0].numel_per_rank);
+  EXPECT_EQ(block.unsharded_bytes, 2 * block.sections[0].padded_numel);
+  EXPECT_EQ(description.units[1].gradient_bytes, block.unsharded_bytes)
+      << "in the dtype of computation";
   std::int64_t elements = 0;
   for (const ParameterDescription& parameter : block.parameters) {
     EXPECT_EQ(parameter.bytes, 4 * parameter.piece.numel());
@@ -114,6 +126,17 @@ TEST(Describe, ListsUnitsSectionsAndThisRanksPieces) {
   expect_in(text, "section fp32 as bf16, frozen, sharded: 262912 elements");
   expect_in(text, "block1.up.weight                 [512, 256]");
   expect_in(text, "total of this rank: parameters ");
+}
+
+TEST(Describe, FollowsWhatIsFrozenLater) {
+  Unit<Decoder> net;
+  EXPECT_TRUE(sharded(net).units[1].parameters[0].requires_grad);
+  for (auto& parameter : net->parameters()) {
+    parameter.set_requires_grad(false);
+  }
+  const auto description = describe(net);
+  EXPECT_FALSE(description.units[1].parameters[0].requires_grad);
+  EXPECT_TRUE(warns(description, "every parameter is frozen"));
 }
 
 TEST(Describe, ListsWhatWasIgnoredAndDissolved) {
@@ -175,6 +198,26 @@ TEST(DescribeWarnings, NameAUnitThatHoldsMost) {
   expect_in(only_warning(sharded(net)), "unit 'decoder' holds 85 % of all");
 }
 
+struct NestedImpl : torch::nn::Module {
+  NestedImpl() {
+    decoder = register_module("decoder", Unit<Decoder>(8));
+    block = register_module("block", Unit<WideBlock>(8));
+  }
+  torch::Tensor forward(torch::Tensor x) { return block(decoder(x)); }
+  Unit<Decoder> decoder{nullptr};
+  Unit<WideBlock> block{nullptr};
+};
+TORCH_MODULE(Nested);
+
+TEST(Describe, NamesTheUnitAroundEach) {
+  Unit<Nested> net;
+  std::vector<int> parents;
+  for (const UnitDescription& unit : sharded(net).units) {
+    parents.push_back(unit.parent);
+  }
+  EXPECT_EQ(parents, (std::vector<int>{-1, 0, 1, 1, 1, 1, 0}));
+}
+
 TEST(DescribeWarnings, NameModulesInALargeRoot) {
   Unit<Decoder> net;
   expect_in(only_warning(
@@ -184,6 +227,19 @@ TEST(DescribeWarnings, NameModulesInALargeRoot) {
                                               })})),
             "the root holds 50 % of all elements besides embedding and head, "
             "and is whole while all others compute: 'block1.up', ");
+}
+
+TEST(DescribeWarnings, SayNothingOfARootWhoseGatherIsMostlyLatency) {
+  const FsdpOptions only_block0{
+      .wrap = wrap_if("is block0", [](const WrapQuery& query) {
+        return query.name == "block0";
+      })};
+  Unit<Decoder> large;
+  EXPECT_TRUE(warns(sharded(large, only_block0), "besides embedding and head"));
+  // Still a quarter of all elements, in 300 KiB.
+  Unit<Decoder> small(96);
+  const auto description = sharded(small, only_block0);
+  EXPECT_FALSE(warns(description, "besides embedding and head"));
 }
 
 TEST(DescribeWarnings, NameSmallUnits) {
@@ -244,10 +300,10 @@ TORCH_MODULE(TiedHead);
 
 /// Embedding and head are units, and so are two blocks.
 struct TiedDecoderImpl : torch::nn::Module {
-  TiedDecoderImpl() {
-    embed = register_module("embed", Unit<torch::nn::Embedding>(1000, kWidth));
-    block0 = register_module("block0", Unit<WideBlock>());
-    block1 = register_module("block1", Unit<WideBlock>());
+  explicit TiedDecoderImpl(int width = kWidth) {
+    embed = register_module("embed", Unit<torch::nn::Embedding>(1000, width));
+    block0 = register_module("block0", Unit<WideBlock>(width));
+    block1 = register_module("block1", Unit<WideBlock>(width));
     head = register_module("head", Unit<TiedHead>(embed->weight));
   }
   torch::Tensor forward(torch::Tensor tokens) {
@@ -267,6 +323,9 @@ TEST(DescribeWarnings, NameParametersThatTiesPullIntoTheRoot) {
             "around both gathers it (32 % of all elements), and not 'embed', "
             "'head'");
   expect_in(to_text(description), "tied to it: head.weight");
+
+  Unit<TiedDecoder> small(64);
+  EXPECT_FALSE(warns(sharded(small), "is tied to")) << "250 KiB";
 }
 
 TEST(DescribeAtScale, DescribesOneOf4096RanksAndNamesThoseThatHoldNothing) {

@@ -8,6 +8,7 @@
 #include "accordion/fsdp/full_parameters.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
+#include "accordion/module/meta_init.h"
 #include "tests/fsdp/expect_in.h"
 #include "tests/fsdp/odd_net.h"
 #include "tests/fsdp/rank_threads.h"
@@ -148,9 +149,31 @@ TEST(TiedByStorage, AreSummonedAndAssignedThroughEither) {
       net->head->weight.fill_(2);
     }
     EXPECT_EQ(full_parameter(*net, "embed.weight").min().item<float>(), 2);
+    {
+      const SummonFullParameters whole(net);
+      net->head->weight.set_data(torch::full({kVocabulary, kFeatures}, 3.0));
+    }
+    EXPECT_EQ(full_parameter(*net, "embed.weight").min().item<float>(), 3);
     net->head->weight.set_data(torch::ones({kVocabulary, kFeatures}));
     (void)net(tokens_of(0, 6));
     EXPECT_EQ(full_parameter(*net, "embed.weight").max().item<float>(), 1);
+  });
+}
+
+TEST(TiedByStorage, StartAsOneParameterOnMetaToo) {
+  const auto on_meta = [] {
+    const MetaInit meta;
+    return Net();
+  };
+  std::vector<Net> nets{on_meta(), on_meta()};
+  testing::on_ranks(2, [&](const DeviceMesh& mesh) {
+    Net& net = nets[static_cast<std::size_t>(mesh.rank())];
+    fully_shard(net, mesh);
+    EXPECT_EQ(local_parameters(*net).size(), 6U);
+    const SummonFullParameters whole(net);
+    EXPECT_GT(net->embed->weight.std().item<float>(), 0.5F)
+        << "as an embedding, its first name";
+    EXPECT_TRUE(torch::equal(net->embed->weight, net->head->weight));
   });
 }
 
@@ -168,30 +191,55 @@ TEST(TiedByStorage, AreFrozenTogether) {
   });
 }
 
-/// Two parameters cut out of one tensor.
-struct SlicesImpl : torch::nn::Module {
-  explicit SlicesImpl(int second_begin) {
-    const auto memory = torch::arange(10, torch::kFloat);
-    a = register_parameter("a", memory.slice(0, 0, 5).detach());
-    b = register_parameter(
-        "b", memory.slice(0, second_begin, second_begin + 4).detach());
+/// Two parameters that a and b show of one memory.
+struct PairImpl : torch::nn::Module {
+  PairImpl(const torch::Tensor& first, const torch::Tensor& second) {
+    a = register_parameter("a", first.detach());
+    b = register_parameter("b", second.detach());
   }
   torch::Tensor forward(torch::Tensor x) { return x * (a.sum() + b.sum()); }
   torch::Tensor a, b;
 };
-TORCH_MODULE(Slices);
+TORCH_MODULE(Pair);
+
+FsdpOptions starting_at_one() {
+  return {.init = {.initial_value = [](const auto&, const auto&) {
+            return std::optional<InitialValue>(InitRule::constant(1));
+          }}};
+}
 
 TEST(TiedByStorage, IsNotSaidOfPartsOfOneMemory) {
   testing::on_ranks(1, [](const DeviceMesh& mesh) {
-    for (const int begin : {0, 4}) {
-      Unit<Slices> overlapping(begin);
-      expect_in(
-          message_of<c10::ValueError>([&] { fully_shard(overlapping, mesh); }),
-          "different tensors in the same memory");
+    for (const auto device : {torch::kCPU, torch::kMeta}) {
+      const auto memory = torch::ones({10}, torch::device(device));
+      for (const int begin : {0, 4}) {
+        Unit<Pair> overlapping(memory.slice(0, 0, 5),
+                               memory.slice(0, begin, begin + 4));
+        expect_in(message_of<c10::ValueError>([&] {
+                    fully_shard(overlapping, mesh, starting_at_one());
+                  }),
+                  "different tensors in the same memory");
+      }
+      for (const int length : {4, 5}) {
+        Unit<Pair> apart(memory.slice(0, 0, 5), memory.slice(0, 5, 5 + length));
+        fully_shard(apart, mesh, starting_at_one());
+        EXPECT_EQ(local_parameters(*apart).size(), 2U);
+        EXPECT_EQ(full_parameter(*apart, "b").sum().item<float>(), length);
+      }
     }
-    Unit<Slices> apart(5);
-    fully_shard(apart, mesh);
-    EXPECT_EQ(full_parameter(*apart, "b").sum().item<float>(), 5 + 6 + 7 + 8);
+  });
+}
+
+TEST(TiedByStorage, IsNotSaidOfOneMemoryReadInTwoWays) {
+  testing::on_ranks(1, [](const DeviceMesh& mesh) {
+    const auto square = torch::ones({3, 3});
+    const auto halves = torch::ones({4}, torch::kHalf);
+    for (auto& pair : {Unit<Pair>(square, square.t()),
+                       Unit<Pair>(halves, halves.view(torch::kBFloat16))}) {
+      Unit<Pair> net = pair;
+      expect_in(message_of<c10::ValueError>([&] { fully_shard(net, mesh); }),
+                "different tensors in the same memory");
+    }
   });
 }
 

@@ -148,16 +148,28 @@ struct NetImpl : Module {
 TORCH_MODULE(Net);
 
 TEST(Materialize, ValuesDependOnSeedAndNameAlone) {
-  const auto make = [](std::uint64_t seed) {
-    auto net = on_meta([] { return Net(); });
-    torch::rand({7});  // the state of the generator does not matter
-    materialize(net, {.seed = seed});
-    return net;
+  const WholeInit made_whole = [](const at::Tensor& whole,
+                                  at::Generator generator) {
+    whole.normal_(0, 1, generator);
   };
-  const auto a = make(5);
-  EXPECT_TRUE(torch::equal(a->first->weight, make(5)->first->weight));
-  EXPECT_FALSE(torch::equal(a->first->weight, make(6)->first->weight));
-  EXPECT_FALSE(torch::equal(a->first->weight, a->second->weight));
+  for (const bool by_rule : {true, false}) {
+    const auto make = [&](std::uint64_t seed) {
+      auto net = on_meta([] { return Net(); });
+      torch::rand({7});  // the state of the generator does not matter
+      InitOptions options{.seed = seed};
+      if (!by_rule) {
+        options.initial_value = [&](const auto&, const auto&) {
+          return std::optional<InitialValue>(made_whole);
+        };
+      }
+      materialize(net, options);
+      return net;
+    };
+    const auto a = make(5);
+    EXPECT_TRUE(torch::equal(a->first->weight, make(5)->first->weight));
+    EXPECT_FALSE(torch::equal(a->first->weight, make(6)->first->weight));
+    EXPECT_FALSE(torch::equal(a->first->weight, a->second->weight));
+  }
 }
 
 TEST(Materialize, PiecesEqualTheWholeForEachKindAndDtype) {
