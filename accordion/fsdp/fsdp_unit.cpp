@@ -50,6 +50,7 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   make_parameters(members.parameters);
   update_trainable();
   filled_.assign(parameters_.size(), false);
+  offered_.assign(parameters_.size(), false);
   arrived_.assign(sources_.size(), false);
 }
 

@@ -184,6 +184,7 @@ class FsdpUnit : public GradientReceiver,
   void end_summon();
 
   void receive_gradient(int source, const at::Tensor& gradient) override;
+  at::Tensor offer_destination(int source) override;
   [[noreturn]] void reject_gradient(int source) override;
 
  private:
@@ -231,6 +232,7 @@ class FsdpUnit : public GradientReceiver,
   GradientUse gradient_use_ = GradientUse::Reduced;
   CommBuffer* gradient_slot_ = nullptr;
   std::vector<bool> filled_;   // per parameter: its part of the slot counts
+  std::vector<bool> offered_;  // per parameter: to an operator, in this pass
   std::vector<bool> arrived_;  // per source, in this pass
   int num_arrived_ = 0;
   bool partial_ = false;

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include "accordion/fsdp/node.h"
+#include "accordion/module/grad_destination.h"
 
 namespace accordion {
 
@@ -13,7 +14,7 @@ namespace {
 using torch::autograd::AccumulateGrad;
 using torch::autograd::variable_list;
 
-class GradientSink : public AccumulateGrad {
+class GradientSink : public AccumulateGrad, public OffersGradDestination {
  public:
   GradientSink(const at::Tensor& parameter, int index,
                std::weak_ptr<GradientReceiver> receiver)
@@ -30,7 +31,15 @@ class GradientSink : public AccumulateGrad {
     return {};
   }
 
+  at::Tensor offer_destination() override {
+    const auto receiver = receiver_.lock();
+    return receiver ? offer(*receiver, index_) : at::Tensor();
+  }
+
  protected:
+  virtual at::Tensor offer(GradientReceiver& receiver, int index) {
+    return receiver.offer_destination(index);
+  }
   virtual void deliver(GradientReceiver& receiver, int index,
                        const at::Tensor& gradient) {
     receiver.receive_gradient(index, gradient);
@@ -46,6 +55,9 @@ class GradientGuard final : public GradientSink {
   using GradientSink::GradientSink;
 
  protected:
+  at::Tensor offer(GradientReceiver& /*receiver*/, int /*index*/) override {
+    return {};
+  }
   void deliver(GradientReceiver& receiver, int index,
                const at::Tensor& /*gradient*/) override {
     receiver.reject_gradient(index);

@@ -14,6 +14,8 @@ class GradientReceiver {
   /// The gradient of a parameter in its global shape; undefined where autograd
   /// found that it is zero. `source` is the index that its node was made with.
   virtual void receive_gradient(int source, const at::Tensor& gradient) = 0;
+  /// Memory for that gradient, whoever computes it; see grad_destination.
+  virtual at::Tensor offer_destination(int source) = 0;
   /// Throws c10::Error: a gradient arrived while the parameter was sharded.
   [[noreturn]] virtual void reject_gradient(int source) = 0;
 };

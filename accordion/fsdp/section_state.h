@@ -30,11 +30,12 @@ struct SectionState {
   WholeSource source = WholeSource::Gathered;
   /// Cut over the ranks of the gather group, and so are its gradients.
   bool sharded = false;
-  bool trainable = false;     // any of its parameters is
-  at::Tensor shard = {};      // [numel_per_rank] stored dtype
-  at::Tensor gradient = {};   // [numel_per_rank] stored dtype, if trainable
-  at::Tensor cast = {};       // [numel_per_rank] gathered dtype, if Cast
-  at::Tensor secondary = {};  // [padded_numel / k] gathered dtype
+  bool trainable = false;       // any of its parameters is
+  at::Tensor shard = {};        // [numel_per_rank] stored dtype
+  at::Tensor gradient = {};     // [numel_per_rank] stored dtype, if trainable
+  double gradient_squares = 0;  // summed, as the last reduction left them
+  at::Tensor cast = {};         // [numel_per_rank] gathered dtype, if Cast
+  at::Tensor secondary = {};    // [padded_numel / k] gathered dtype
   UnshardedStorage unsharded = {};           // [padded_numel] gathered dtype
   std::int64_t slot_offset = 0;              // in the parameter slot, bytes
   std::int64_t gradient_offset[2] = {0, 0};  // in the gradient slot, by use

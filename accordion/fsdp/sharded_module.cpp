@@ -92,6 +92,7 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
           .unit = unit->name(),
           .parameters = section.shard,
           .gradients = section.trainable ? section.gradient : at::Tensor(),
+          .gradient_squares = section.gradient_squares,
           .sharded = section.sharded};
       for (const int i : unit->layout().sections()[s].parameters) {
         shard.pieces.push_back(describe(*unit, i));

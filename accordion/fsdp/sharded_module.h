@@ -44,6 +44,8 @@ struct FlatShard {
   std::string unit = {};          ///< FQN; "" for the root
   torch::Tensor parameters = {};  ///< [numel_per_rank], padding is zero
   torch::Tensor gradients = {};   ///< [numel_per_rank], undefined where frozen
+  /// The sum of their squares as the last reduction left them.
+  double gradient_squares = 0;
   /// Other ranks of shard_communicator hold the rest; false: each holds all.
   bool sharded = true;
   std::vector<LocalParameter> pieces = {};  ///< views of both, in order

@@ -47,6 +47,7 @@ class ShardedParameter {
     return shown_.front().tensor;
   }
   [[nodiscard]] std::vector<at::Tensor> tensors() const;
+  [[nodiscard]] bool is_tied() const { return shown_.size() > 1; }
   /// Whether its tensors require grad, which may differ from requires_grad()
   /// until the next pass. Throws c10::ValueError where they disagree.
   [[nodiscard]] bool wants_gradient() const;

@@ -13,6 +13,17 @@
 
 namespace accordion {
 
+namespace {
+
+/// Whether an operator computed the gradient where it belongs.
+bool is_same_memory(const at::Tensor& target, const at::Tensor& gradient) {
+  return gradient.const_data_ptr() == target.const_data_ptr() &&
+         gradient.strides() == target.strides() &&
+         gradient.scalar_type() == target.scalar_type();
+}
+
+}  // namespace
+
 DType FsdpUnit::gradient_dtype(const SectionState& section,
                                GradientUse use) const {
   if (use == GradientUse::Reduced) {
@@ -51,6 +62,7 @@ void FsdpUnit::begin_gradients(CommBuffer& slot, GradientUse use) {
 void FsdpUnit::resume_gradients() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Whole, name_);
   gradient_state_ = GradientState::Collecting;
+  offered_.assign(parameters_.size(), false);
   arrived_.assign(sources_.size(), false);
   num_arrived_ = 0;
 }
@@ -62,6 +74,22 @@ bool FsdpUnit::gradients_complete() const {
 void FsdpUnit::keep_gradients() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting, name_);
   gradient_state_ = GradientState::Whole;
+}
+
+/// Not for a parameter with several tensors: what one of them delivers could
+/// not be told from a sum of the memory offered and another use of the tensor.
+at::Tensor FsdpUnit::offer_destination(int source) {
+  const int parameter = sources_[static_cast<std::size_t>(source)];
+  const auto i = static_cast<std::size_t>(parameter);
+  const SectionState& section = section_of(parameter);
+  const bool free = gradient_state_ == GradientState::Collecting &&
+                    !filled_[i] && !offered_[i] && !parameters_[i].is_tied();
+  if (!free || gradient_dtype(section, gradient_use_) !=
+                   section.layout->gathered_dtype) {
+    return {};
+  }
+  offered_[i] = true;
+  return gradient_in_slot(parameter);
 }
 
 void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
@@ -78,7 +106,7 @@ void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
     const at::Tensor target = gradient_in_slot(parameter);
     if (filled_[i]) {
       target.add_(gradient);  // of a pass before, another graph or tensor
-    } else {
+    } else if (!is_same_memory(target, gradient)) {
       target.copy_(gradient);
     }
   } else if (!filled_[i]) {
@@ -163,7 +191,7 @@ void FsdpUnit::start_reduce(double scale) {
   const at::NoGradGuard no_grad;
   zero_missing_gradients();
   std::vector<ReducePart> scattered, whole;
-  for (const SectionState& section : sections_) {
+  for (SectionState& section : sections_) {
     if (!section.trainable) {
       continue;
     }
@@ -177,6 +205,7 @@ void FsdpUnit::start_reduce(double scale) {
             .numel = section.layout->numel_per_rank,
             .scale = scale,
             .accumulate = prepare_accumulation(section),
+            .sum_of_squares = &section.gradient_squares,
         });
   }
   if (!scattered.empty()) {
@@ -206,7 +235,7 @@ void FsdpUnit::start_all_reduce() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::None && partial_,
                         name_);
   std::vector<ReducePart> parts;
-  for (const SectionState& section : sections_) {
+  for (SectionState& section : sections_) {
     if (!section.trainable) {
       continue;
     }
@@ -218,6 +247,7 @@ void FsdpUnit::start_all_reduce() {
         .reduce_dtype = section.layout->stored_dtype,
         .numel = section.gradient.numel(),
         .scale = 1.0 / groups_.num_replicas(),
+        .sum_of_squares = &section.gradient_squares,
     });
   }
   reduction_ = groups_.replicate->all_reduce(parts, nullptr, name_);

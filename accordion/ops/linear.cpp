@@ -3,9 +3,13 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "accordion/module/grad_destination.h"
+#include "accordion/ops/element.h"
 
 namespace accordion::ops {
 namespace {
@@ -20,13 +24,15 @@ std::optional<c10::OperatorHandle> onednn_operator() {
       {"mkldnn::_linear_pointwise", ""});
 }
 
-/// rows [n, k] times the transpose of weight [m, k]; either may be a transpose.
-at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
+/// rows [n, k] times the transpose of weight [m, k], plus bias [m] if defined;
+/// rows and weight may be transposes.
+at::Tensor onednn_product(const at::Tensor& rows, const at::Tensor& weight,
+                          const at::Tensor& bias) {
   static const c10::OperatorHandle onednn = onednn_operator().value();
   torch::jit::Stack stack{
       rows,
       weight,
-      c10::IValue(),  // no bias
+      bias.defined() ? c10::IValue(bias) : c10::IValue(),
       std::string("none"),
       c10::List<std::optional<at::Scalar>>(),
       std::string(),
@@ -35,36 +41,70 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight) {
   return std::move(stack.front()).toTensor();
 }
 
+at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
+                   const at::Tensor& bias, bool onednn) {
+  if (onednn) {
+    return onednn_product(rows, weight, bias);
+  }
+  return bias.defined() ? at::addmm(bias, rows, weight.t())
+                        : rows.mm(weight.t());
+}
+
 at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
+/// dy [n, out] transposed times x [n, in], where the weight's gradient is
+/// wanted.
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
+                           const at::Tensor& weight) {
+  at::Tensor gradient = grad_destination(weight);
+  if (!gradient.defined()) {
+    return dy.t().mm(x);
+  }
+  return at::mm_out(gradient, dy.t(), x);
+}
+
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& weight) {
+                            const at::Tensor& weight, const at::Tensor& bias,
+                            bool onednn) {
     ctx->save_for_backward({x, weight});
+    ctx->saved_data["onednn"] = onednn;
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    return product(as_rows(x), weight).view(shape);
+    return product(as_rows(x), weight, bias, onednn).view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& weight = saved[1];
     const at::Tensor dy = as_rows(gradients[0]);
-    at::Tensor dx, dweight;
+    at::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) {
-      dx = product(dy, saved[1].t()).view(saved[0].sizes());
+      const bool onednn = ctx->saved_data["onednn"].toBool();
+      dx = product(dy, weight.t(), {}, onednn).view(saved[0].sizes());
     }
     if (ctx->needs_input_grad(1)) {
-      dweight = dy.t().mm(as_rows(saved[0]));
+      dweight = weight_gradient(dy, as_rows(saved[0]), weight);
     }
-    return {dx, dweight};
+    if (ctx->needs_input_grad(2)) {
+      dbias = dy.sum(0);
+    }
+    return {dx, dweight, dbias, at::Tensor()};
   }
 };
 
-bool is_fp32_on_cpu(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat &&
-         tensor.numel() > 0;
+/// Whether the operands are what both libraries compute; at::linear knows the
+/// others, or says what is wrong with them.
+bool is_plain(const at::Tensor& x, const at::Tensor& weight,
+              const at::Tensor& bias) {
+  const bool products = detail::has_kernel({x, weight}) && x.dim() > 1 &&
+                        x.numel() > 0 && weight.dim() == 2 &&
+                        weight.numel() > 0 && x.size(-1) == weight.size(1);
+  return products && (!bias.defined() ||
+                      (detail::has_kernel({x, bias}) && bias.dim() == 1 &&
+                       bias.size(0) == weight.size(0)));
 }
 
 }  // namespace
@@ -82,15 +122,14 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  const at::Tensor y = Linear::apply(x, weight);
-  return bias.defined() ? y + bias : y;
+  return Linear::apply(x, weight, bias, /*onednn=*/true);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                   const at::Tensor& bias) {
-  if (linear_uses_onednn() && x.dim() > 1 && is_fp32_on_cpu(x) &&
-      is_fp32_on_cpu(weight)) {
-    return detail::onednn_linear(x, weight, bias);
+  if (is_plain(x, weight, bias)) {
+    const bool fp32 = x.scalar_type() == at::kFloat;
+    return Linear::apply(x, weight, bias, fp32 && linear_uses_onednn());
   }
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }

@@ -13,7 +13,10 @@ namespace accordion::ops {
 /// Intel's, the output and the gradient of x go through oneDNN, which uses it. At
 /// 256 x 1024 x 2752 on an AMD EPYC (Zen 4), GFLOP/s a core: output 105 against
 /// 82, gradient of x 104 against 93. The weight's gradient, 95 against 94, stays
-/// with MKL. Everywhere else this is at::linear itself.
+/// with MKL.
+///
+/// The weight's gradient is computed where a sharded module reduces it; see
+/// grad_destination. What is not fp32 or bf16 on the CPU takes at::linear.
 ///
 /// Shapes  x [..., in]; weight [out, in]; bias [out] or undefined
 /// Memory  keeps x and weight for backward

@@ -2,16 +2,24 @@
 #include "accordion/optim/adamw.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/ops/kernels/adamw.h"
+
 namespace accordion {
 
 namespace {
+
+/// Elements worth handing to a thread.
+constexpr std::int64_t kElementsPerTask = 1 << 16;
 
 void check_options(const AdamWOptions& options) {
   TORCH_CHECK_VALUE(options.lr >= 0, "[AdamW] lr is ", options.lr,
@@ -84,7 +92,6 @@ void AdamW::add_shard(const FlatShard& shard) {
     range.gradients = shard.gradients.narrow(0, start, stop - start);
     range.first_moment = first.narrow(0, start, stop - start);
     range.second_moment = second.narrow(0, start, stop - start);
-    range.steps = at::zeros({}, at::kFloat);
     ranges_.push_back(std::move(range));
     begin = end;
   }
@@ -105,7 +112,7 @@ std::vector<AdamW::Range> AdamW::split(const Range& range) {
                       .gradients = part(range.gradients),
                       .first_moment = part(range.first_moment),
                       .second_moment = part(range.second_moment),
-                      .steps = range.steps.clone()});
+                      .steps = range.steps});
   }
   return result;
 }
@@ -127,35 +134,58 @@ void AdamW::split_where_gradients_differ() {
   ranges_ = std::move(result);
 }
 
-void AdamW::step() {
+void AdamW::step(double gradient_scale) {
   const at::NoGradGuard no_grad;
   add_new_shards();
   split_where_gradients_differ();
-  update(/*decays=*/true);
-  update(/*decays=*/false);
+  for (Range& range : ranges_) {
+    if (range.parameters.numel() > 0 && has_gradient(range.pieces.front())) {
+      ++range.steps;
+      update(range, gradient_scale);
+    }
+  }
 }
 
-void AdamW::update(bool decays) {
-  std::vector<at::Tensor> parameters, gradients, first, second, steps;
-  for (const Range& range : ranges_) {
-    if (range.decays != decays || range.parameters.numel() == 0 ||
-        !has_gradient(range.pieces.front())) {
-      continue;
-    }
-    range.steps.add_(1);
-    parameters.push_back(range.parameters);
-    gradients.push_back(range.gradients);
-    first.push_back(range.first_moment);
-    second.push_back(range.second_moment);
-    steps.push_back(range.steps);
+void AdamW::update(Range& range, double gradient_scale) const {
+  if (range.parameters.scalar_type() == at::kFloat &&
+      range.parameters.device().is_cpu()) {
+    return update_flat(range, gradient_scale);
   }
-  if (parameters.empty()) {
-    return;
-  }
-  at::_fused_adamw_(parameters, gradients, first, second,
-                    /*max_exp_avg_sqs=*/{}, steps, options_.lr, options_.beta1,
-                    options_.beta2, decays ? options_.weight_decay : 0.0,
-                    options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+  const at::Tensor gradients = gradient_scale == 1.0
+                                   ? range.gradients
+                                   : range.gradients.mul(gradient_scale);
+  at::_fused_adamw_({range.parameters}, {gradients}, {range.first_moment},
+                    {range.second_moment}, /*max_exp_avg_sqs=*/{},
+                    {at::scalar_tensor(range.steps, at::kFloat)}, options_.lr,
+                    options_.beta1, options_.beta2,
+                    range.decays ? options_.weight_decay : 0.0, options_.eps,
+                    /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void AdamW::update_flat(Range& range, double gradient_scale) const {
+  const auto t = static_cast<double>(range.steps);
+  const double decay = range.decays ? options_.weight_decay : 0.0;
+  const kernels::AdamWStep step{
+      .gradient_scale = static_cast<float>(gradient_scale),
+      .keep = static_cast<float>(1 - options_.lr * decay),
+      .first_weight = static_cast<float>(1 - options_.beta1),
+      .second_weight = static_cast<float>(1 - options_.beta2),
+      .beta2 = static_cast<float>(options_.beta2),
+      .step_size =
+          static_cast<float>(options_.lr / (1 - std::pow(options_.beta1, t))),
+      .root_scale =
+          static_cast<float>(1 / std::sqrt(1 - std::pow(options_.beta2, t))),
+      .eps = static_cast<float>(options_.eps)};
+  float* const parameters = range.parameters.mutable_data_ptr<float>();
+  const float* const gradients = range.gradients.const_data_ptr<float>();
+  float* const first = range.first_moment.mutable_data_ptr<float>();
+  float* const second = range.second_moment.mutable_data_ptr<float>();
+  at::parallel_for(0, range.parameters.numel(), kElementsPerTask,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     kernels::adamw({parameters + begin, gradients + begin,
+                                     first + begin, second + begin},
+                                    step, end - begin);
+                   });
 }
 
 void AdamW::zero_grad() {

@@ -45,8 +45,10 @@ class AdamW {
   AdamW(torch::nn::ModuleHolder<Contained>& root, AdamWOptions options)
       : AdamW(static_cast<torch::nn::Module&>(*root), std::move(options)) {}
 
-  /// Updates the pieces of parameters that have a gradient. No communication.
-  void step();
+  /// Updates the pieces of parameters that have a gradient, which is read times
+  /// `gradient_scale`: clipping without a pass of its own (clip_coefficient).
+  /// No communication.
+  void step(double gradient_scale = 1.0);
   /// Forgets the gradients: the next reduction starts anew.
   void zero_grad();
 
@@ -65,14 +67,15 @@ class AdamW {
     torch::Tensor gradients;      // [numel]
     torch::Tensor first_moment;   // [numel]
     torch::Tensor second_moment;  // [numel]
-    torch::Tensor steps;          // [], fp32
+    std::int64_t steps = 0;
   };
 
   void add_new_shards();
   void add_shard(const FlatShard& shard);
   static std::vector<Range> split(const Range& range);
   void split_where_gradients_differ();
-  void update(bool decays);
+  void update(Range& range, double gradient_scale) const;
+  void update_flat(Range& range, double gradient_scale) const;
 
   torch::nn::Module& root_;
   AdamWOptions options_;

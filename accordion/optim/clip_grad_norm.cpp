@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +29,7 @@ struct Gradients {
   std::vector<at::Tensor> whole;    ///< the same on every rank
 };
 
+/// The whole shard's gradient, or those of the pieces that have one.
 std::vector<at::Tensor> gradients_of(const FlatShard& shard) {
   std::vector<at::Tensor> defined;
   for (const LocalParameter& piece : shard.pieces) {
@@ -56,8 +58,10 @@ double add_powers(double sum, const std::vector<at::Tensor>& gradients,
     if (gradient.numel() == 0) {
       continue;
     }
+    const at::ScalarType dtype =
+        gradient.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const double norm =
-        at::linalg_vector_norm(gradient, p, std::nullopt, false, at::kFloat)
+        at::linalg_vector_norm(gradient, p, std::nullopt, false, dtype)
             .item<double>();
     sum = std::isinf(p) ? std::max(sum, norm) : sum + std::pow(norm, p);
     if (std::isnan(norm)) {
@@ -75,14 +79,15 @@ double local_power_sum(const Gradients& gradients, double p, int rank) {
 }
 
 /// Combines the ranks' sums in rank order, so that every rank gets the same.
-double global_norm(double mine, double p, Communicator& communicator) {
+double global_norm(double mine, double p, Communicator& communicator,
+                   std::string_view label) {
   std::vector<double> all(static_cast<std::size_t>(communicator.world_size()));
   const GatherPart part{.local = &mine,
                         .local_dtype = DType::Float64,
                         .full = all.data(),
                         .full_dtype = DType::Float64,
                         .numel = 1};
-  communicator.all_gather_into({&part, 1}, nullptr, "clip_grad_norm_").wait();
+  communicator.all_gather_into({&part, 1}, nullptr, label).wait();
   double sum = 0;
   for (const double theirs : all) {
     if (std::isnan(theirs)) {
@@ -91,6 +96,11 @@ double global_norm(double mine, double p, Communicator& communicator) {
     sum = std::isinf(p) ? std::max(sum, theirs) : sum + theirs;
   }
   return std::isinf(p) ? sum : std::pow(sum, 1.0 / p);
+}
+
+void check_max_norm(double max_norm, std::string_view caller) {
+  TORCH_CHECK_VALUE(max_norm >= 0, "[", caller, "] max_norm is ", max_norm,
+                    "; it is a bound, 0 or more");
 }
 
 bool is_finite(const at::Tensor& gradient) {
@@ -136,17 +146,39 @@ std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root) {
                                 : std::optional(shards[first].unit);
 }
 
+double reduced_grad_norm(const torch::nn::Module& root) {
+  const at::NoGradGuard no_grad;
+  Communicator& ranks = shard_communicator(root);
+  double sum = 0;
+  for (const FlatShard& shard : flat_shards(root)) {
+    if (!shard.sharded && ranks.rank() != 0) {
+      continue;  // the same on every rank: counts once
+    }
+    const std::vector<at::Tensor> gradients = gradients_of(shard);
+    const bool all =
+        gradients.size() == 1 && gradients.front().is_same(shard.gradients);
+    sum = all ? sum + shard.gradient_squares : add_powers(sum, gradients, 2.0);
+  }
+  return global_norm(sum, 2.0, ranks, "reduced_grad_norm");
+}
+
+double clip_coefficient(double norm, double max_norm) {
+  check_max_norm(max_norm, "clip_coefficient");
+  const double coefficient = max_norm / (norm + kClipEpsilon);
+  return coefficient < 1.0 || std::isnan(coefficient) ? coefficient : 1.0;
+}
+
 double clip_grad_norm_(torch::nn::Module& root, double max_norm,
                        double norm_type, bool error_if_nonfinite) {
-  TORCH_CHECK_VALUE(max_norm >= 0, "[clip_grad_norm_] max_norm is ", max_norm,
-                    "; it is a bound, 0 or more");
+  check_max_norm(max_norm, "clip_grad_norm_");
   TORCH_CHECK_VALUE(norm_type >= 1, "[clip_grad_norm_] norm_type is ",
                     norm_type, "; give a number of 1 or more, or infinity");
   const at::NoGradGuard no_grad;
   const Gradients gradients = gradients_of(root);
   Communicator& ranks = shard_communicator(root);
-  const double norm = global_norm(
-      local_power_sum(gradients, norm_type, ranks.rank()), norm_type, ranks);
+  const double norm =
+      global_norm(local_power_sum(gradients, norm_type, ranks.rank()),
+                  norm_type, ranks, "clip_grad_norm_");
   if (error_if_nonfinite && !std::isfinite(norm)) {
     const std::string fault = describe_fault(first_nonfinite_unit(root));
     TORCH_CHECK_VALUE(false, "[clip_grad_norm_] the norm of the gradients is ",
@@ -154,8 +186,8 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
                       ". Look for a learning rate that is too high, or bad "
                       "data; pass error_if_nonfinite = false to go on.");
   }
-  const double coefficient = max_norm / (norm + kClipEpsilon);
-  if (coefficient < 1.0 || std::isnan(coefficient)) {
+  const double coefficient = clip_coefficient(norm, max_norm);
+  if (coefficient != 1.0) {
     for (const auto* part : {&gradients.sharded, &gradients.whole}) {
       for (const at::Tensor& gradient : *part) {
         gradient.mul_(coefficient);

@@ -29,6 +29,28 @@ double clip_grad_norm_(torch::nn::ModuleHolder<Contained>& root,
                          norm_type, error_if_nonfinite);
 }
 
+/// The global 2-norm of the gradients that backward reduced, the same on every
+/// rank, from sums that the reductions took on their way: without a pass over
+/// the gradients. With clip_coefficient and AdamW::step it clips for free:
+///
+///     optimizer.step(clip_coefficient(reduced_grad_norm(net), max_norm));
+///
+/// Requires  nothing but zero_grad() touched the gradients since backward;
+///           clip_grad_norm_ looks at them as they are
+/// Comm      one all-gather of one double, as clip_grad_norm_
+double reduced_grad_norm(const torch::nn::Module& root);
+
+template <class Contained>
+double reduced_grad_norm(const torch::nn::ModuleHolder<Contained>& root) {
+  return reduced_grad_norm(static_cast<const torch::nn::Module&>(*root));
+}
+
+/// What clip_grad_norm_ multiplies gradients of this norm by: 1 where they are
+/// small enough; NaN for a NaN.
+///
+/// Throws c10::ValueError for max_norm < 0
+double clip_coefficient(double norm, double max_norm);
+
 /// FQN ("" for the root) of the first unit, in their order, with a gradient
 /// that is infinite or no number on any rank; nullopt where all are finite. The
 /// same on every rank, all of which call it.

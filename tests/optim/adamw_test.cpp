@@ -4,6 +4,7 @@
 #include <torch/optim/adamw.h>
 
 #include "accordion/fsdp/fully_shard.h"
+#include "accordion/optim/clip_grad_norm.h"
 #include "tests/fsdp/models.h"
 #include "tests/fsdp/rank_threads.h"
 
@@ -66,6 +67,36 @@ TEST(AdamW, ParameterGroupsDecayAsTorchOptimsDo) {
             << parameter.key() << ", " << world << " ranks";
       }
       EXPECT_EQ(optimizer.state_bytes(), 2 * sharded_bytes(*net).parameters);
+    });
+  }
+}
+
+TEST(AdamW, ReadsGradientsTimesTheScale) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    on_ranks(2, [&](const DeviceMesh& mesh) {
+      auto scaled = seeded<Unit<testing::UnitNet>>();
+      auto clipped = seeded<Unit<testing::UnitNet>>();
+      for (auto* net : {&scaled, &clipped}) {
+        (*net)->to(dtype);
+        fully_shard(*net, mesh);
+      }
+      AdamW first(scaled, {.lr = 0.05});
+      AdamW second(clipped, {.lr = 0.05});
+      for (int step = 0; step < 3; ++step) {
+        for (auto* net : {&scaled, &clipped}) {
+          (*net)->zero_grad();
+          (*net)(testing::batch_of(step, 4).to(dtype))
+              .square()
+              .sum()
+              .backward();
+        }
+        first.step(clip_coefficient(reduced_grad_norm(scaled), 0.1));
+        clip_grad_norm_(clipped, 0.1);
+        second.step();
+      }
+      EXPECT_TRUE(torch::allclose(full_parameter(*scaled, "head.weight"),
+                                  full_parameter(*clipped, "head.weight"), 1e-5,
+                                  1e-7));
     });
   }
 }

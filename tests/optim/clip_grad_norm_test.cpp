@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/optim/clip_grad_norm.h"
 
+#include <cmath>
 #include <limits>
 
 #include <torch/nn/utils/clip_grad.h>
@@ -13,6 +14,8 @@
 namespace accordion {
 namespace {
 
+using testing::kHidden;
+using testing::on_meshes;
 using testing::on_ranks;
 using testing::seeded;
 
@@ -47,6 +50,57 @@ TEST(ClipGradNorm, ReturnsAndAppliesTheGlobalNormForEachP) {
       }
     }
   }
+}
+
+TEST(ReducedGradNorm, IsTheNormOfWhatIsThere) {
+  for (const int world : {1, 2, 3}) {
+    for (const auto strategy : {Strategy::FullShard, Strategy::NoShard}) {
+      std::vector<Unit<testing::UnitNet>> nets;
+      for (int rank = 0; rank < world; ++rank) {
+        nets.push_back(seeded<Unit<testing::UnitNet>>());
+      }
+      on_ranks(world, [&](const DeviceMesh& mesh) {
+        auto& net = nets[static_cast<std::size_t>(mesh.rank())];
+        // Small parameters are whole on every rank, and count once.
+        fully_shard(net, mesh,
+                    {.strategy = strategy, .min_shard_numel = kHidden});
+        for (int microbatch = 0; microbatch < 2; ++microbatch) {
+          backward(net);
+          EXPECT_NEAR(reduced_grad_norm(net) / clip_grad_norm_(net, kInfinity),
+                      1.0, 1e-6)
+              << "microbatch " << microbatch << ", " << world << " ranks";
+        }
+        net->head->weight.mutable_grad().reset();
+        EXPECT_NEAR(reduced_grad_norm(net) / clip_grad_norm_(net, kInfinity),
+                    1.0, 1e-6)
+            << "one parameter without a gradient";
+        net->zero_grad();
+        EXPECT_EQ(reduced_grad_norm(net), 0.0);
+      });
+    }
+  }
+}
+
+TEST(ReducedGradNorm, OfAHybridMeshIsThatOfTheMean) {
+  on_meshes(make_local_meshes({{"replicate", 2}, {"shard", 2}},
+                              std::chrono::seconds(30)),
+            [](const DeviceMesh& mesh) {
+              auto net = seeded<Unit<testing::UnitNet>>();
+              fully_shard(net, mesh);
+              backward(net);
+              EXPECT_NEAR(
+                  reduced_grad_norm(net) / clip_grad_norm_(net, kInfinity), 1.0,
+                  1e-6);
+            });
+}
+
+TEST(ClipCoefficient, IsWhatClippingMultipliesBy) {
+  EXPECT_NEAR(clip_coefficient(4.0, 1.0), 0.25, 1e-6);
+  EXPECT_EQ(clip_coefficient(0.5, 1.0), 1.0);
+  EXPECT_EQ(clip_coefficient(kInfinity, 1.0), 0.0);
+  EXPECT_EQ(clip_coefficient(2.0, kInfinity), 1.0);
+  EXPECT_TRUE(std::isnan(clip_coefficient(std::nan(""), 1.0)));
+  EXPECT_THROW((void)clip_coefficient(1.0, -1.0), c10::ValueError);
 }
 
 TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
