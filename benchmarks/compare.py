@@ -64,7 +64,10 @@ def chosen_trainers(patterns: list[str]) -> list[Trainer]:
 
 def setting(a: argparse.Namespace) -> Setting:
     work = a.work.resolve()
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"--work: the folder cannot be made: {error}")
     chosen = Setting(
         work=work, accordion=a.accordion.resolve(), data=a.data.resolve(), steps=a.steps, timeout_s=a.timeout,
         torch_python=(a.torch_python or work / "venv-torch" / "bin" / "python").absolute(),
