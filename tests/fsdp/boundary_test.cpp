@@ -137,6 +137,17 @@ TEST(UnitBoundary, ForwardThatWritesToItsInputInPlace) {
       [](const CellImpl::Output& output) {
         return std::get<0>(output).clone();
       });
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    Unit<UnitChain> net(
+        [](torch::Tensor w, torch::Tensor x) {
+          return CellImpl::Output{x.mul_(3).matmul(w), {}};
+        },
+        first_of);
+    fully_shard(net, mesh);
+    const auto x = input();
+    net(x).backward();
+    EXPECT_TRUE(torch::equal(x, input() * 3));
+  });
 }
 
 TEST(UnitBoundary, InputThatIsUsedAgainAfterTheUnit) {

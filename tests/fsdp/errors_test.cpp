@@ -87,15 +87,6 @@ TEST(FullyShardErrors, ComplexAndMetaParametersThatNobodyCanFill) {
   });
 }
 
-TEST(FullyShardErrors, TwoParametersInOneStorage) {
-  on_ranks(1, [](const DeviceMesh& mesh) {
-    Unit<torch::nn::Linear> net(2, 2);
-    net->bias.set_data(net->weight.detach().view({4}).narrow(0, 0, 2));
-    EXPECT_MESSAGE(value_error([&] { fully_shard(net, mesh); }),
-                   "different tensors in the same memory");
-  });
-}
-
 TEST(FullyShardErrors, OptionsOutOfRange) {
   on_ranks(1, [](const DeviceMesh& mesh) {
     auto net = Net();

@@ -58,6 +58,7 @@ TEST_P(LargeWorld, CallsWhatTheScheduleSays) {
         continue;  // recorded, or the first of its kind
       }
       const StepSchedule schedule = step_schedule(*net);
+      ASSERT_FALSE(schedule.actions.empty());
       EXPECT_EQ(validate(schedule), "");
       EXPECT_EQ(after.calls_of(CommOp::AllGather) -
                     before.calls_of(CommOp::AllGather),
