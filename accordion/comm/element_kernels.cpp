@@ -2,6 +2,11 @@
 #include "accordion/comm/element_kernels.h"
 
 #include <bit>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 // One copy of each loop per instruction set, chosen when the program is loaded.
 // Not under a sanitizer: the chooser runs before the sanitizer is ready.
@@ -58,6 +63,109 @@ inline std::uint16_t to_fp16(float value) {
   half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to infinity
   half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ff) : half;
   return static_cast<std::uint16_t>(sign | half);
+}
+
+inline float to_float(float value) {
+  return value;
+}
+inline float to_float(std::uint16_t bits) {
+  return from_bf16(bits);
+}
+
+constexpr std::int64_t kLineBytes = 64;
+
+bool starts_a_line(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % kLineBytes == 0;
+}
+
+// One whole cache line, which starts at `to`.
+inline void store_line_past_cache(void* to, const void* from) {
+#if defined(__SSE2__)
+  for (int i = 0; i < 4; ++i) {
+    _mm_stream_si128(static_cast<__m128i*>(to) + i,
+                     _mm_loadu_si128(static_cast<const __m128i*>(from) + i));
+  }
+#else
+  std::memcpy(to, from, kLineBytes);
+#endif
+}
+
+// Orders stores past the cache before what is published afterwards.
+inline void finish_past_cache() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Elements [first, first + count) of a pair, at most kSquareLanes.
+template <Store kStore, bool kSquares, typename A, typename B>
+[[gnu::always_inline]] inline void sum_some(float* to, const A* a, const B* b,
+                                            float scale, double* lanes,
+                                            std::int64_t count) {
+  alignas(kLineBytes) float sums[kSquareLanes];
+  for (std::int64_t i = 0; i < count; ++i) {
+    sums[i] = (to_float(a[i]) + to_float(b[i])) * scale;
+  }
+  if constexpr (kStore == Store::Add) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      sums[i] += to[i];
+    }
+  }
+  if constexpr (kSquares) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      lanes[i] += static_cast<double>(sums[i]) * static_cast<double>(sums[i]);
+    }
+  }
+  if (kStore == Store::PastCache && count == kSquareLanes) {
+    for (std::int64_t i = 0; i < kSquareLanes; i += kLineBytes / 4) {
+      store_line_past_cache(to + i, sums + i);
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = sums[i];
+    }
+  }
+}
+
+template <Store kStore, bool kSquares, typename A, typename B>
+[[gnu::always_inline]] inline void sum_all(float* to, const A* a, const B* b,
+                                           float scale, double* lanes,
+                                           std::int64_t numel) {
+  // A copy, which no store through `to` can change: it stays in registers.
+  alignas(kLineBytes) double sums[kSquareLanes] = {};
+  if constexpr (kSquares) {
+    std::memcpy(sums, lanes, sizeof(sums));
+  }
+  std::int64_t first = 0;
+  for (; first + kSquareLanes <= numel; first += kSquareLanes) {
+    sum_some<kStore, kSquares>(to + first, a + first, b + first, scale, sums,
+                               kSquareLanes);
+  }
+  sum_some<kStore, kSquares>(to + first, a + first, b + first, scale, sums,
+                             numel - first);
+  if constexpr (kSquares) {
+    std::memcpy(lanes, sums, sizeof(sums));
+  }
+  if constexpr (kStore == Store::PastCache) {
+    finish_past_cache();
+  }
+}
+
+template <typename A, typename B>
+[[gnu::always_inline]] inline void sum_any(float* to, const A* a, const B* b,
+                                           float scale, Store store,
+                                           double* lanes, std::int64_t numel) {
+  const bool squares = lanes != nullptr;
+  if (store == Store::Add) {
+    squares ? sum_all<Store::Add, true>(to, a, b, scale, lanes, numel)
+            : sum_all<Store::Add, false>(to, a, b, scale, lanes, numel);
+  } else if (store == Store::PastCache && starts_a_line(to)) {
+    squares ? sum_all<Store::PastCache, true>(to, a, b, scale, lanes, numel)
+            : sum_all<Store::PastCache, false>(to, a, b, scale, lanes, numel);
+  } else {
+    squares ? sum_all<Store::Plain, true>(to, a, b, scale, lanes, numel)
+            : sum_all<Store::Plain, false>(to, a, b, scale, lanes, numel);
+  }
 }
 
 }  // namespace
@@ -119,23 +227,6 @@ void add_fp64(double* __restrict sum, const double* __restrict from,
 }
 
 ACCORDION_CLONES
-void add_pair_fp32(float* sum, const float* a, const float* b, float scale,
-                   std::int64_t numel) {
-  for (std::int64_t i = 0; i < numel; ++i) {
-    sum[i] = (a[i] + b[i]) * scale;
-  }
-}
-
-ACCORDION_CLONES
-void add_pair_bf16(float* __restrict sum, const std::uint16_t* __restrict a,
-                   const std::uint16_t* __restrict b, float scale,
-                   std::int64_t numel) {
-  for (std::int64_t i = 0; i < numel; ++i) {
-    sum[i] = (from_bf16(a[i]) + from_bf16(b[i])) * scale;
-  }
-}
-
-ACCORDION_CLONES
 void scale_fp32(float* values, float scale, std::int64_t numel) {
   for (std::int64_t i = 0; i < numel; ++i) {
     values[i] *= scale;
@@ -177,6 +268,56 @@ void add_squares_fp64(double* __restrict lanes, const double* __restrict from,
   for (std::int64_t lane = 0; first + lane < numel; ++lane) {
     lanes[lane] += from[first + lane] * from[first + lane];
   }
+}
+
+ACCORDION_CLONES
+void sum_pair(float* to, const float* a, const float* b, float scale,
+              Store store, double* lanes, std::int64_t numel) {
+  sum_any(to, a, b, scale, store, lanes, numel);
+}
+
+ACCORDION_CLONES
+void sum_pair(float* to, const std::uint16_t* a, const std::uint16_t* b,
+              float scale, Store store, double* lanes, std::int64_t numel) {
+  sum_any(to, a, b, scale, store, lanes, numel);
+}
+
+ACCORDION_CLONES
+void sum_pair(float* to, const float* a, const std::uint16_t* b, float scale,
+              Store store, double* lanes, std::int64_t numel) {
+  sum_any(to, a, b, scale, store, lanes, numel);
+}
+
+void copy_past_cache(void* to, const void* from, std::int64_t bytes) {
+  auto* target = static_cast<std::byte*>(to);
+  const auto* source = static_cast<const std::byte*>(from);
+  std::int64_t first = 0;
+  if (starts_a_line(to)) {
+    for (; first + kLineBytes <= bytes; first += kLineBytes) {
+      store_line_past_cache(target + first, source + first);
+    }
+  }
+  std::memcpy(target + first, source + first,
+              static_cast<std::size_t>(bytes - first));
+  finish_past_cache();
+}
+
+ACCORDION_CLONES
+void fp32_to_bf16_past_cache(std::uint16_t* to, const float* from,
+                             std::int64_t numel) {
+  constexpr std::int64_t kLine = kLineBytes / 2;
+  std::int64_t first = 0;
+  for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
+    alignas(kLineBytes) std::uint16_t line[kLine];
+    for (std::int64_t i = 0; i < kLine; ++i) {
+      line[i] = to_bf16(from[first + i]);
+    }
+    store_line_past_cache(to + first, line);
+  }
+  for (; first < numel; ++first) {
+    to[first] = to_bf16(from[first]);
+  }
+  finish_past_cache();
 }
 
 }  // namespace accordion::detail

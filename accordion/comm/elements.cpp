@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <stdexcept>
 
 #include "accordion/comm/element_kernels.h"
@@ -13,9 +12,9 @@
 namespace accordion::detail {
 namespace {
 
-// Elements summed at a time: 8 KiB of fp32, a quarter of a small first-level
-// cache, which leaves room for the sources that stream past.
-constexpr std::int64_t kBlock = 2048;
+// Elements summed at a time: so few that the processor loads sources of the
+// next block while it still works on this one.
+constexpr std::int64_t kBlock = 512;
 
 bool is_floating(DType dtype) {
   return dtype == DType::Float32 || dtype == DType::Bfloat16 ||
@@ -26,48 +25,14 @@ const std::uint16_t* halves(const void* data) {
   return static_cast<const std::uint16_t*>(data);
 }
 
-void to_floats(float* to, const void* from, DType dtype, std::int64_t numel) {
-  switch (dtype) {
-    case DType::Float32:
-      std::memcpy(to, from, static_cast<std::size_t>(numel) * sizeof(float));
-      return;
-    case DType::Bfloat16:
-      return bf16_to_fp32(to, halves(from), numel);
-    case DType::Float16:
-      return fp16_to_fp32(to, halves(from), numel);
-    case DType::Float64:
-      std::copy_n(static_cast<const double*>(from), numel, to);
-      return;
-    default:
-      throw std::logic_error("[comm] not a floating point dtype");
-  }
-}
-
-void from_floats(void* to, DType dtype, const float* from, std::int64_t numel) {
-  switch (dtype) {
-    case DType::Float32:
-      std::memcpy(to, from, static_cast<std::size_t>(numel) * sizeof(float));
-      return;
-    case DType::Bfloat16:
-      return fp32_to_bf16(static_cast<std::uint16_t*>(to), from, numel);
-    case DType::Float16:
-      return fp32_to_fp16(static_cast<std::uint16_t*>(to), from, numel);
-    case DType::Float64:
-      std::copy_n(from, numel, static_cast<double*>(to));
-      return;
-    default:
-      throw std::logic_error("[comm] not a floating point dtype");
-  }
-}
-
 // Leaves in `values` what the dtype can represent of them.
 void round_to(float* values, DType dtype, std::int64_t numel) {
   if (dtype != DType::Bfloat16 && dtype != DType::Float16) {
     return;
   }
   std::array<std::uint16_t, kBlock> rounded;
-  from_floats(rounded.data(), dtype, values, numel);
-  to_floats(values, rounded.data(), dtype, numel);
+  convert(rounded.data(), dtype, values, DType::Float32, numel);
+  convert(values, DType::Float32, rounded.data(), dtype, numel);
 }
 
 void add_floats(float* sum, const void* from, DType dtype, std::int64_t numel) {
@@ -78,18 +43,21 @@ void add_floats(float* sum, const void* from, DType dtype, std::int64_t numel) {
     return add_bf16(sum, halves(from), numel);
   }
   alignas(64) std::array<float, kBlock> converted;
-  to_floats(converted.data(), from, dtype, numel);
+  convert(converted.data(), DType::Float32, from, dtype, numel);
   add_fp32(sum, converted.data(), numel);
 }
 
 void store_floats(float* values, const ReduceTarget& target, std::int64_t first,
                   std::int64_t numel) {
-  round_to(values, target.reduce_dtype, numel);
+  // Else storing rounds all the same.
+  if (target.accumulate || target.local_dtype != target.reduce_dtype) {
+    round_to(values, target.reduce_dtype, numel);
+  }
   std::byte* local = offset(target.local, target.local_dtype, first);
   if (target.accumulate) {
     add_floats(values, local, target.local_dtype, numel);
   }
-  from_floats(local, target.local_dtype, values, numel);
+  convert(local, target.local_dtype, values, DType::Float32, numel);
 }
 
 // Of a block that was just stored, so that it is read from the cache.
@@ -101,59 +69,76 @@ void add_squares(const ReduceTarget& target, std::int64_t first,
   }
 }
 
-// Sources [0, 1] of a block; `scale` only when there are no more.
-void add_first_two(float* sum, const void* a, const void* b, DType dtype,
-                   float scale, std::int64_t numel) {
-  if (dtype == DType::Float32) {
-    add_pair_fp32(sum, static_cast<const float*>(a),
-                  static_cast<const float*>(b), scale, numel);
-  } else if (dtype == DType::Bfloat16) {
-    add_pair_bf16(sum, halves(a), halves(b), scale, numel);
-  } else {
-    to_floats(sum, a, dtype, numel);
-    add_floats(sum, b, dtype, numel);
-    scale_fp32(sum, scale, numel);
+// Sums of elements [first, first + numel) of the sources, in fp32.
+void sum_floats(float* sum, std::span<const void* const> sources, DType dtype,
+                std::int64_t first, std::int64_t numel) {
+  convert(sum, DType::Float32, offset(sources[0], dtype, first), dtype, numel);
+  for (const void* source : sources.subspan(1)) {
+    add_floats(sum, offset(source, dtype, first), dtype, numel);
   }
 }
 
-void sum_floats(float* sum, std::span<const void* const> sources, DType dtype,
-                float scale, std::int64_t first, std::int64_t numel) {
-  const auto at = [&](std::size_t rank) {
-    return offset(sources[rank], dtype, first);
-  };
-  if (sources.size() == 1) {
-    to_floats(sum, at(0), dtype, numel);
-    return scale_fp32(sum, scale, numel);
+// By blocks, which stay in the cache until they are stored.
+void reduce_blocks(std::span<const void* const> sources, DType dtype,
+                   const ReduceTarget& target, std::int64_t numel) {
+  alignas(64) std::array<float, kBlock> block;
+  for (std::int64_t first = 0; first < numel; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, numel - first);
+    sum_floats(block.data(), sources, dtype, first, count);
+    scale_fp32(block.data(), static_cast<float>(target.scale), count);
+    store_floats(block.data(), target, first, count);
+    add_squares(target, first, count);
   }
+}
+
+// The last two operands of a sum, and all that follows it, in one loop.
+template <typename A, typename B>
+void finish_sum(const A* a, const B* b, const ReduceTarget& target,
+                std::int64_t first, std::int64_t numel) {
+  const Store store = target.accumulate   ? Store::Add
+                      : target.past_cache ? Store::PastCache
+                                          : Store::Plain;
+  sum_pair(static_cast<float*>(target.local) + first, a, b,
+           static_cast<float>(target.scale), store,
+           target.squares == nullptr ? nullptr : target.squares->lanes(),
+           numel);
+}
+
+// Whether finish_sum() can do what is asked.
+bool one_loop(std::size_t num_sources, DType wire, const ReduceTarget& target) {
+  return num_sources >= 2 &&
+         (wire == DType::Float32 || wire == DType::Bfloat16) &&
+         target.local_dtype == DType::Float32 &&
+         (target.reduce_dtype == DType::Float32 ||
+          target.reduce_dtype == DType::Float64);
+}
+
+// `Wire` is float or the bits of a bf16.
+template <typename Wire>
+void reduce_in_one_loop(std::span<const void* const> sources, DType dtype,
+                        const ReduceTarget& target, std::int64_t numel) {
+  const auto* last = static_cast<const Wire*>(sources.back());
   if (sources.size() == 2) {
-    return add_first_two(sum, at(0), at(1), dtype, scale, numel);
+    return finish_sum(static_cast<const Wire*>(sources[0]), last, target, 0,
+                      numel);
   }
-  add_first_two(sum, at(0), at(1), dtype, 1.0f, numel);
-  for (std::size_t rank = 2; rank < sources.size(); ++rank) {
-    add_floats(sum, at(rank), dtype, numel);
+  alignas(64) std::array<float, kBlock> block;
+  for (std::int64_t first = 0; first < numel; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, numel - first);
+    sum_floats(block.data(), sources.first(sources.size() - 1), dtype, first,
+               count);
+    finish_sum(block.data(), last + first, target, first, count);
   }
-  scale_fp32(sum, scale, numel);
 }
 
 void reduce_floats(std::span<const void* const> sources, DType dtype,
                    const ReduceTarget& target, std::int64_t numel) {
-  alignas(64) std::array<float, kBlock> block;
-  const bool direct = target.local_dtype == DType::Float32 &&
-                      target.reduce_dtype != DType::Bfloat16 &&
-                      target.reduce_dtype != DType::Float16 &&
-                      !target.accumulate && sources.size() <= 2;
-  for (std::int64_t first = 0; first < numel; first += kBlock) {
-    const std::int64_t count = std::min(kBlock, numel - first);
-    // With one or two sources nothing is left to do after the sum: it goes
-    // where it belongs without passing through the block.
-    float* sum =
-        direct ? static_cast<float*>(target.local) + first : block.data();
-    sum_floats(sum, sources, dtype, static_cast<float>(target.scale), first,
-               count);
-    if (!direct) {
-      store_floats(block.data(), target, first, count);
-    }
-    add_squares(target, first, count);
+  if (!one_loop(sources.size(), dtype, target)) {
+    reduce_blocks(sources, dtype, target, numel);
+  } else if (dtype == DType::Float32) {
+    reduce_in_one_loop<float>(sources, dtype, target, numel);
+  } else {
+    reduce_in_one_loop<std::uint16_t>(sources, dtype, target, numel);
   }
 }
 
@@ -239,30 +224,6 @@ void check_part(const ReducePart& part, std::string_view where) {
         "[{}] no sum of squares of {}: leave sum_of_squares null, or use "
         "floating point dtypes",
         where, name(part.local_dtype)));
-  }
-}
-
-void convert(void* to, DType to_dtype, const void* from, DType from_dtype,
-             std::int64_t numel) {
-  if (numel <= 0 || (to == from && to_dtype == from_dtype)) {
-    return;
-  }
-  if (to_dtype == from_dtype) {
-    std::memcpy(to, from,
-                static_cast<std::size_t>(numel * element_bytes(to_dtype)));
-    return;
-  }
-  if (from_dtype == DType::Float32) {
-    return from_floats(to, to_dtype, static_cast<const float*>(from), numel);
-  }
-  if (to_dtype == DType::Float32) {
-    return to_floats(static_cast<float*>(to), from, from_dtype, numel);
-  }
-  alignas(64) std::array<float, kBlock> block;
-  for (std::int64_t first = 0; first < numel; first += kBlock) {
-    const std::int64_t count = std::min(kBlock, numel - first);
-    to_floats(block.data(), offset(from, from_dtype, first), from_dtype, count);
-    from_floats(offset(to, to_dtype, first), to_dtype, block.data(), count);
   }
 }
 

@@ -27,6 +27,12 @@ void check_part(const ReducePart& part, std::string_view where);
 void convert(void* to, DType to_dtype, const void* from, DType from_dtype,
              std::int64_t numel);
 
+/// The same with results that the caches do not keep where that is possible:
+/// their lines need not be read before they are written, a third of the
+/// traffic.
+void convert_past_cache(void* to, DType to_dtype, const void* from,
+                        DType from_dtype, std::int64_t numel);
+
 /// Where and how reduce() leaves its sum; fields as in ReducePart.
 struct ReduceTarget {
   void* local;  ///< [numel] of local_dtype
@@ -35,12 +41,13 @@ struct ReduceTarget {
   double scale;
   bool accumulate;
   SquareSum* squares = nullptr;  ///< takes what `local` then holds; or null
+  bool past_cache = false;       ///< see convert_past_cache
 };
 
 /// Sums `numel` elements of each source in the order of `sources`, in fp32
 /// (fp64 for fp64, int64 for integers), scales, rounds and stores.
 ///
-/// Each source is read once, in blocks that stay in the first-level cache.
+/// Each source is read once.
 /// `target.local` may be the memory of one of the sources when the dtypes have
 /// the same size.
 void reduce(std::span<const void* const> sources, DType source_dtype,

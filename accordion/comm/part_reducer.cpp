@@ -13,8 +13,16 @@ void PartReducer::add(std::span<const void* const> sources,
 
 void PartReducer::add_sums(const void* sums, DType dtype, std::int64_t numel) {
   const ReduceTarget target = next_target(1.0);
-  if (target.accumulate || target.squares != nullptr) {
+  if (target.local == sums) {
+    // In place already. Peers may be reading: nothing is written, not even what
+    // is there.
+    if (target.squares != nullptr) {
+      target.squares->add(sums, dtype, numel);
+    }
+  } else if (target.accumulate || target.squares != nullptr) {
     reduce(std::array{sums}, dtype, target, numel);
+  } else if (past_cache_) {
+    convert_past_cache(target.local, target.local_dtype, sums, dtype, numel);
   } else {
     convert(target.local, target.local_dtype, sums, dtype, numel);
   }
@@ -27,7 +35,8 @@ ReduceTarget PartReducer::next_target(double scale) {
           part_.reduce_dtype,
           scale,
           part_.accumulate,
-          part_.sum_of_squares == nullptr ? nullptr : &squares_};
+          part_.sum_of_squares == nullptr ? nullptr : &squares_,
+          past_cache_};
 }
 
 void PartReducer::finish() const {
@@ -36,8 +45,9 @@ void PartReducer::finish() const {
   }
 }
 
-void reduce(std::span<const void* const> sources, const ReducePart& part) {
-  PartReducer reducer(part);
+void reduce(std::span<const void* const> sources, const ReducePart& part,
+            bool past_cache) {
+  PartReducer reducer(part, past_cache);
   reducer.add(sources, part.numel);
   reducer.finish();
 }

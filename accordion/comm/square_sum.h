@@ -21,6 +21,9 @@ class SquareSum {
   void add(const void* values, DType dtype, std::int64_t numel);
   [[nodiscard]] double total() const;
 
+  /// For loops that add the squares of element i to number i % kSquareLanes.
+  [[nodiscard]] double* lanes() { return lanes_.data(); }
+
  private:
   alignas(64) std::array<double, kSquareLanes> lanes_{};
 };

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "tests/comm/collective_checks.h"
@@ -87,6 +89,80 @@ TEST(Elements, SumsAreInSinglePrecisionWhateverTheWire) {
   EXPECT_EQ(sum, 258.0f);
   detail::reduce(sources, Bfloat16, {&sum, Float32, Bfloat16, 0.5, true}, 1);
   EXPECT_EQ(sum, 258.0f + 129.0f);
+}
+
+std::vector<float> random_values(std::size_t numel, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(numel);
+  std::generate(values.begin(), values.end(), [&] { return normal(random); });
+  return values;
+}
+
+// From and to every alignment, with what lies behind left alone.
+TEST(Elements, ConversionsPastTheCacheAreTheSame) {
+  const std::vector<float> values = random_values(1100, 3);
+  for (const auto& [from, to] :
+       {std::pair(Float32, Float32), std::pair(Float32, Bfloat16),
+        std::pair(Bfloat16, Bfloat16), std::pair(Float32, Float16)}) {
+    alignas(64) std::array<std::byte, 5000> source{};
+    convert(source.data(), from, values.data(), Float32, 1100);
+    for (const std::int64_t numel : {0, 1, 16, 31, 32, 33, 64, 1000}) {
+      for (const std::int64_t at : {0, 1, 16, 37}) {
+        alignas(64) std::array<std::byte, 5000> expected{};
+        alignas(64) std::array<std::byte, 5000> got{};
+        convert(detail::offset(expected.data(), to, at), to,
+                detail::offset(source.data(), from, at), from, numel);
+        detail::convert_past_cache(detail::offset(got.data(), to, at), to,
+                                   detail::offset(source.data(), from, at),
+                                   from, numel);
+        EXPECT_EQ(got, expected) << name(from) << " to " << name(to) << ", "
+                                 << numel << " at " << at;
+      }
+    }
+  }
+}
+
+// Every loop of a sum, against its definition: the ranks in order, each step
+// rounded once, no product fused with a sum.
+TEST(Elements, SumsAreTheSameWhateverTheLoop) {
+  constexpr std::size_t kNumel = 1333;
+  const std::vector<float> before = random_values(kNumel + 1, 99);
+  for (const DType wire : {Float32, Bfloat16}) {
+    for (const std::size_t num_sources : {1u, 2u, 3u, 4u}) {
+      std::vector<std::vector<std::byte>> operands;
+      std::vector<const void*> sources;
+      std::vector<float> sums(kNumel);
+      for (unsigned rank = 0; rank < num_sources; ++rank) {
+        std::vector<float> values = random_values(kNumel, rank);
+        operands.emplace_back(kNumel * 4);
+        convert(operands.back().data(), wire, values.data(), Float32, kNumel);
+        convert(values.data(), Float32, operands.back().data(), wire, kNumel);
+        sources.push_back(operands.back().data());
+        for (std::size_t i = 0; i < kNumel; ++i) {
+          sums[i] = rank == 0 ? values[i] : sums[i] + values[i];
+        }
+      }
+      for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
+        const bool accumulate = (bits & 1) != 0;
+        const bool past_cache = (bits & 2) != 0;
+        const std::size_t at = (bits & 4) != 0 ? 1 : 0;  // where `local` starts
+        alignas(64) std::array<float, kNumel + 1> local{};
+        std::copy(before.begin(), before.end(), local.begin());
+        detail::reduce(sources, wire,
+                       {local.data() + at, Float32, Float32, 0.3, accumulate,
+                        nullptr, past_cache},
+                       kNumel);
+        for (std::size_t i = 0; i < kNumel; ++i) {
+          const float scaled = sums[i] * 0.3f;
+          ASSERT_EQ(local[at + i],
+                    accumulate ? before[at + i] + scaled : scaled)
+              << name(wire) << " of " << num_sources << ", case " << bits
+              << ", element " << i;
+        }
+      }
+    }
+  }
 }
 
 TEST(Elements, SumMayReplaceOneOfItsSources) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "accordion/comm/cache_size.h"
 #include "accordion/comm/elements.h"
 #include "accordion/comm/part_reducer.h"
 
@@ -21,6 +22,26 @@ std::vector<const void*> in_every_buffer(const ShmContext& context,
     places.push_back(segment.base(rank) + distance);
   }
   return places;
+}
+
+// By all ranks together.
+std::int64_t bytes_moved(std::span<const GatherPart> parts, int world_size) {
+  std::int64_t bytes = 0;
+  for (const GatherPart& part : parts) {
+    bytes += part.numel * world_size *
+             (element_bytes(part.local_dtype) + element_bytes(part.full_dtype));
+  }
+  return bytes;
+}
+
+std::int64_t bytes_moved(std::span<const ReducePart> parts, int world_size) {
+  std::int64_t bytes = 0;
+  for (const ReducePart& part : parts) {
+    bytes += part.numel * world_size *
+             (element_bytes(part.local_dtype) +
+              world_size * element_bytes(part.full_dtype));
+  }
+  return bytes;
 }
 
 void finish_use(ShmContext& context, Segment& segment) {
@@ -45,9 +66,12 @@ bool DirectGather::try_write() {
   if (!context_.control.reached(done(segment_->id), former_use_)) {
     return false;
   }
+  const auto store = exceeds_caches(bytes_moved(parts_, context_.world_size))
+                         ? convert_past_cache
+                         : convert;
   for (const GatherPart& part : parts_) {
-    convert(offset(part.full, part.full_dtype, context_.rank * part.numel),
-            part.full_dtype, part.local, part.local_dtype, part.numel);
+    store(offset(part.full, part.full_dtype, context_.rank * part.numel),
+          part.full_dtype, part.local, part.local_dtype, part.numel);
   }
   written_ = true;
   context_.control.publish(ready(CommOp::AllGather), call());
@@ -79,10 +103,12 @@ DirectReduceScatter::DirectReduceScatter(ShmContext& context,
 }
 
 void DirectReduceScatter::finish() {
+  const bool past_cache =
+      exceeds_caches(bytes_moved(parts_, context_.world_size));
   for (const ReducePart& part : parts_) {
     const auto* mine =
         offset(part.full, part.full_dtype, context_.rank * part.numel);
-    reduce(in_every_buffer(context_, *segment_, mine), part);
+    reduce(in_every_buffer(context_, *segment_, mine), part, past_cache);
   }
   finish_use(context_, *segment_);
 }
@@ -137,7 +163,10 @@ void DirectAllReduce::reduce_own_range(const ReducePart& part) const {
 // Where `local` is `full`, the copy of range q goes over this rank's operand of
 // range q, which rank q has read.
 void DirectAllReduce::copy_ranges(const ReducePart& part) const {
-  PartReducer local(part);
+  const auto bytes =
+      part.numel * context_.world_size *
+      (element_bytes(part.local_dtype) + element_bytes(part.full_dtype));
+  PartReducer local(part, exceeds_caches(bytes));
   for (int owner = 0; owner < context_.world_size; ++owner) {
     const ElementRange range =
         all_reduce_range(part.numel, owner, context_.world_size);
