@@ -54,8 +54,7 @@ struct SummonOptions {
 ///     {
 ///       accordion::SummonFullParameters whole(net);
 ///       const torch::NoGradGuard no_grad;
-///       torch::nn::init::orthogonal_(net->head->weight);  // alike on each
-///       rank
+///       torch::nn::init::zeros_(net->head->weight);  // on every rank
 ///     }
 ///
 /// On leaving, by an exception too, parameters are pieces again. With writeback
@@ -72,9 +71,8 @@ struct SummonOptions {
 ///           none, but with rank0_only and writeback one broadcast of each
 /// Memory    a whole copy in the stored dtype (two with gradients) where it is
 ///           shown; one section at a time on other ranks
-/// Throws    c10::ValueError: inside forward or backward; for units that
-/// another
-///           guard shows. A forward or backward of such units throws, too
+/// Throws    c10::ValueError: inside forward or backward; for units that a
+///           guard shows already. Forward or backward of such units throws, too
 /// Source    upstream FSDP.summon_full_params; DeepSpeed's GatheredParameters
 class SummonFullParameters {
  public:
