@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that run at the same time, with a time limit, and why one failed."""
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
+
+
+GRACE_S = 15.0  # that programs may take to end when told to
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,13 @@ def run_all(commands: list[Command], timeout_s: float) -> str | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and those it started, in its session, if it still runs."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    """Ends a process that still runs, and those it started. Launchers end their ranks, which have sessions of their own,
+    when they are told to end; so they are killed only if they do not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
 
 
 def _reason(command: Command) -> str:

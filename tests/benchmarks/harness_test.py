@@ -48,6 +48,13 @@ def run(trainers: list[Trainer], cells: list[Cell], repeats: int) -> dict[Cell, 
     return results
 
 
+def runs(pid: int) -> bool:
+    """Whether a process lives and is no zombie."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
 class RunnerTest(unittest.TestCase):
     def setUp(self) -> None:
         self.cells = shape_cells(["tiny"], ["fp32"], ranks=2)
@@ -130,6 +137,16 @@ class ProcessesTest(unittest.TestCase):
         error = run_all([Command(["sh", "-c", "sleep 60 & wait"], self.out)], timeout_s=0.2) or ""
         self.assertIn("did not end within", error)
         self.assertLess(time.monotonic() - began, 30)
+
+    def test_launcher_may_end_its_ranks_in_other_sessions(self) -> None:
+        rank = self.out.with_name("rank")
+        launcher = f"trap 'kill $!; exit 1' TERM; setsid sleep 60 & echo $! > {rank}; wait"
+        self.assertIn("did not end", run_all([Command(["sh", "-c", launcher], self.out)], timeout_s=1) or "")
+        pid = int(rank.read_text())
+        deadline = time.monotonic() + 20
+        while runs(pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertFalse(runs(pid))
 
 
 class CellsTest(unittest.TestCase):
