@@ -22,6 +22,9 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 // About what a futex sleep and wake cost together.
 constexpr auto kSpin = std::chrono::microseconds(30);
 
+// After so long the peer may be waiting for this very core.
+constexpr auto kSpinAlone = std::chrono::microseconds(3);
+
 bool core_per_rank(int world_size) {
   cpu_set_t cores;
   return sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
@@ -117,8 +120,12 @@ bool Control::reached(Counter counter, std::uint64_t threshold) const {
 }
 
 bool Control::spin(const Wait& wait) const {
-  const auto end = Clock::now() + kSpin;
-  while (may_spin_ && Clock::now() < end) {
+  const auto start = Clock::now();
+  auto now = start;
+  for (; may_spin_ && now < start + kSpin; now = Clock::now()) {
+    if (now > start + kSpinAlone) {
+      sched_yield();
+    }
     for (int turn = 0; turn < 16; ++turn) {
       if (reached(wait.counter, wait.threshold)) {
         return true;
