@@ -50,6 +50,10 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
                         : rows.mm(weight.t());
 }
 
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
@@ -66,14 +70,18 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
 }
 
 struct Linear : torch::autograd::Function<Linear> {
+  // An absent bias is no input: autograd asks each one for its device.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias,
                             bool onednn) {
     ctx->save_for_backward({x, weight});
+    ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["onednn"] = onednn;
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    return product(as_rows(x), weight, bias, onednn).view(shape);
+    return product(as_rows(x), weight, bias.value_or(at::Tensor()), onednn)
+        .view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -88,7 +96,7 @@ struct Linear : torch::autograd::Function<Linear> {
     if (ctx->needs_input_grad(1)) {
       dweight = weight_gradient(dy, as_rows(saved[0]), weight);
     }
-    if (ctx->needs_input_grad(2)) {
+    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       dbias = dy.sum(0);
     }
     return {dx, dweight, dbias, at::Tensor()};
@@ -122,14 +130,15 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  return Linear::apply(x, weight, bias, /*onednn=*/true);
+  return Linear::apply(x, weight, if_defined(bias), /*onednn=*/true);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                   const at::Tensor& bias) {
   if (is_plain(x, weight, bias)) {
     const bool fp32 = x.scalar_type() == at::kFloat;
-    return Linear::apply(x, weight, bias, fp32 && linear_uses_onednn());
+    return Linear::apply(x, weight, if_defined(bias),
+                         fp32 && linear_uses_onednn());
   }
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }
