@@ -54,8 +54,10 @@ struct ProductsImpl : torch::nn::Module {
     const auto counter = reinterpret_cast<int64_t>(&num_offered);
     for (int i = 0; i < num_uses; ++i) {
       x = torch::tanh(Product::apply(x, weight, counter));
+      // As any operator does it: its gradient is copied.
+      x = i == 0 ? x.mm(other) : x;
     }
-    return x.mm(other);  // as any operator does it: its gradient is copied
+    return x;
   }
   int num_uses;
   int num_offered = 0;
@@ -115,6 +117,22 @@ TEST(GradDestination, IsOfferedInTheDtypeOfComputation) {
   });
 }
 
+TEST(GradDestination, IsNotOfferedInAnotherDtype) {
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<Products>>(1);
+    // Added up over microbatches in fp32, computed in bf16.
+    fully_shard(net, mesh,
+                {.precision = {.param_dtype = torch::kBFloat16},
+                 .accumulation = Accumulation::Unsharded});
+    set_is_last_backward(*net, false);
+    backward(net, 0);
+    EXPECT_EQ(net->num_offered, 0);
+    set_is_last_backward(*net, true);
+    backward(net, 1);
+    EXPECT_EQ(full_gradient(*net, "weight").scalar_type(), torch::kFloat);
+  });
+}
+
 TEST(GradDestination, AnEarlierGradientIsAddedTo) {
   const auto expected = expected_gradient(2, {0, 1});
   on_ranks(2, [&](const DeviceMesh& mesh) {
@@ -157,12 +175,12 @@ TEST(GradDestination, AHookKeepsWhatItGot) {
 }
 
 TEST(GradDestination, ATiedParameterHasNone) {
-  auto plain = seeded<Products>(1);
+  auto plain = seeded<Products>(2);
   plain->other.set_data(plain->weight.detach());
   backward(plain, 0);
   const auto expected = plain->weight.grad() + plain->other.grad();
   on_ranks(2, [&](const DeviceMesh& mesh) {
-    auto net = seeded<Unit<Products>>(1);
+    auto net = seeded<Unit<Products>>(2);
     net->other.set_data(net->weight.detach());
     fully_shard(net, mesh);
     backward(net, 0);
