@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from common import HYPER, Meter, batch, load_json, parser
 from llama import Llama, load_init
+from torch_loop import adamw, end_process, mean_over_ranks
 
 
 def zero_options(stage: int, layer_numel: int) -> dict[str, object]:
@@ -32,8 +33,7 @@ def main() -> None:
     data = np.fromfile(a.data, np.uint8)
     model = Llama(load_json(a.config))
     load_init(model, a.init)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=HYPER["lr"], betas=(HYPER["beta1"], HYPER["beta2"]),
-                                  eps=HYPER["eps"], weight_decay=HYPER["weight_decay"], fused=True)
+    optimizer = adamw(model)
     layer_numel = sum(q.numel() for q in model.model.layers[0].parameters())
     config = {"train_micro_batch_size_per_gpu": a.batch, "gradient_accumulation_steps": 1,
               "gradient_clipping": HYPER["clip"], "zero_optimization": zero_options(a.zero, layer_numel),
@@ -49,15 +49,9 @@ def main() -> None:
         engine.backward(loss)
         engine.step()
         meter.end()
-        loss = loss.detach().double()
-        dist.all_reduce(loss)
         norm = engine.get_global_grad_norm()
-        meter.step(step, loss.item() / world, None if norm is None else float(norm))
-    memory: list[dict[str, float]] = [{}] * world
-    dist.all_gather_object(memory, meter.memory())
-    meter.summary(memory)
-    dist.barrier()
-    os._exit(0)  # Gloo can abort a process at interpreter exit
+        meter.step(step, mean_over_ranks(loss), None if norm is None else float(norm))
+    end_process(meter)
 
 
 if __name__ == "__main__":
