@@ -5,7 +5,6 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,17 +14,13 @@
 #include "accordion/train/bench.h"
 #include "accordion/train/bench_report.h"
 #include "accordion/train/train_config.h"
-#include "accordion/train/trainer.h"
 #include "cli/commands.h"
 #include "cli/local_ranks.h"
 
 namespace accordion::cli {
 namespace {
 
-struct BenchFlags {
-  std::string config;
-  std::vector<std::string> overrides;
-  int num_ranks = 0;  // 0: not given
+struct BenchFlags : RunFlags {
   std::int64_t steps = BenchOptions().steps;
   bool json = false;
   std::string trace;
@@ -42,12 +37,9 @@ void write_trace(const std::string& path, const std::string& json) {
   }
 }
 
-/// The same command for the ranks.
-std::vector<std::string> arguments_of(const BenchFlags& flags) {
-  std::vector<std::string> arguments = {"bench", flags.config};
-  arguments.insert(arguments.end(), flags.overrides.begin(),
-                   flags.overrides.end());
-  arguments.insert(arguments.end(), {"--steps", std::to_string(flags.steps)});
+/// What the ranks are told beside the configuration.
+std::vector<std::string> rank_arguments(const BenchFlags& flags) {
+  std::vector<std::string> arguments = {"--steps", std::to_string(flags.steps)};
   if (flags.json) {
     arguments.emplace_back("--json");
   }
@@ -66,9 +58,7 @@ int run_bench(const BenchFlags& flags) {
   }
   // One rank is started as several are, so that their figures compare.
   if (flags.num_ranks > 0) {
-    check_run(config, {.world_size = flags.num_ranks,
-                       .local_world_size = flags.num_ranks});  // one error
-    return start_ranks(arguments_of(flags), flags.num_ranks);
+    return start_ranks("bench", config, flags, rank_arguments(flags));
   }
   const BenchResult result = bench(config, rendezvous, {.steps = flags.steps});
   if (rendezvous.rank == 0) {
@@ -92,17 +82,8 @@ void add_bench(CLI::App& app, int& exit_code) {
       "bench",
       "Measure the steps of a configuration: speed, and where the "
       "time goes; no run folder");
-  command
-      ->add_option("config", flags->config,
-                   "CONFIG.toml, as for `accordion train`")
+  add_run_options(*command, *flags, "CONFIG.toml, as for `accordion train`")
       ->required();
-  command->add_option("overrides", flags->overrides,
-                      "KEY=VALUE pairs that replace keys of the configuration");
-  command
-      ->add_option("--nproc", flags->num_ranks,
-                   "Ranks to start on this host; leave it out under torchrun, "
-                   "mpirun or srun (default 1)")
-      ->check(CLI::PositiveNumber);
   command->add_option("--steps", flags->steps, "Steps to measure")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -3,13 +3,26 @@
 
 #include <filesystem>
 #include <stdexcept>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "accordion/comm/launcher.h"
+#include "accordion/train/trainer.h"
 
 namespace accordion::cli {
+
+CLI::Option* add_run_options(CLI::App& command, RunFlags& flags,
+                             const std::string& about) {
+  CLI::Option* const config = command.add_option("config", flags.config, about);
+  command.add_option("overrides", flags.overrides,
+                     "KEY=VALUE pairs that replace keys of the configuration");
+  command
+      .add_option("--nproc", flags.num_ranks,
+                  "Ranks to start on this host; leave it out under torchrun, "
+                  "mpirun or srun (default 1)")
+      ->check(CLI::PositiveNumber);
+  return config;
+}
 
 void check_not_a_rank(const std::string& command, int num_ranks,
                       const Rendezvous& rendezvous) {
@@ -22,13 +35,18 @@ void check_not_a_rank(const std::string& command, int num_ranks,
   }
 }
 
-int start_ranks(std::vector<std::string> arguments, int num_ranks) {
+int start_ranks(const std::string& name, const TrainConfig& config,
+                const RunFlags& flags, const std::vector<std::string>& more) {
+  check_run(config, {.world_size = flags.num_ranks,
+                     .local_world_size = flags.num_ranks});
   LaunchOptions launch;
-  launch.command = std::move(arguments);
-  launch.command.insert(
-      launch.command.begin(),
-      std::filesystem::read_symlink("/proc/self/exe").string());
-  launch.num_ranks = num_ranks;
+  launch.command = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                    name, flags.config};
+  for (const auto* arguments : {&flags.overrides, &more}) {
+    launch.command.insert(launch.command.end(), arguments->begin(),
+                          arguments->end());
+  }
+  launch.num_ranks = flags.num_ranks;
   launch.rank0_keeps_terminal = true;
   return run_local_ranks(launch);
 }

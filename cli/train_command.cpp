@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <memory>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -17,10 +14,7 @@
 namespace accordion::cli {
 namespace {
 
-struct TrainFlags {
-  std::string config;
-  std::vector<std::string> overrides;
-  int num_ranks = 0;  // 0: not given
+struct TrainFlags : RunFlags {
   bool print_config = false;
   bool help_config = false;
 };
@@ -43,12 +37,7 @@ int run_train(const TrainFlags& flags) {
   const Rendezvous rendezvous = Rendezvous::from_environment();
   check_not_a_rank("train", flags.num_ranks, rendezvous);
   if (flags.num_ranks > 1) {
-    check_run(config, {.world_size = flags.num_ranks,
-                       .local_world_size = flags.num_ranks});  // one error
-    std::vector<std::string> arguments = {"train", flags.config};
-    arguments.insert(arguments.end(), flags.overrides.begin(),
-                     flags.overrides.end());
-    return start_ranks(std::move(arguments), flags.num_ranks);
+    return start_ranks("train", config, flags);
   }
   train(config, rendezvous);
   return 0;
@@ -60,15 +49,7 @@ void add_train(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* const command =
       app.add_subcommand("train", "Train a model as a configuration says");
-  command->add_option("config", flags->config,
-                      "CONFIG.toml; see --help-config");
-  command->add_option("overrides", flags->overrides,
-                      "KEY=VALUE pairs that replace keys of the configuration");
-  command
-      ->add_option("--nproc", flags->num_ranks,
-                   "Ranks to start on this host; leave it out under torchrun, "
-                   "mpirun or srun (default 1)")
-      ->check(CLI::PositiveNumber);
+  add_run_options(*command, *flags, "CONFIG.toml; see --help-config");
   command->add_flag("--print-config", flags->print_config,
                     "Print the resolved configuration and end");
   command->add_flag("--help-config", flags->help_config,
