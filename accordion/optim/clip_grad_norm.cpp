@@ -22,14 +22,8 @@ namespace {
 /// As torch::nn::utils::clip_grad_norm_ has it.
 constexpr double kClipEpsilon = 1e-6;
 
-/// The gradients of this rank, whole shards where every piece has one: fewer
-/// and longer passes over memory. Padding is zero and does not count.
-struct Gradients {
-  std::vector<at::Tensor> sharded;  ///< of which other ranks hold the rest
-  std::vector<at::Tensor> whole;    ///< the same on every rank
-};
-
-/// The whole shard's gradient, or those of the pieces that have one.
+/// The whole shard's gradient where every piece has one, a longer pass over
+/// memory whose padding is zero; else those of the pieces that do.
 std::vector<at::Tensor> gradients_of(const FlatShard& shard) {
   std::vector<at::Tensor> defined;
   for (const LocalParameter& piece : shard.pieces) {
@@ -39,16 +33,6 @@ std::vector<at::Tensor> gradients_of(const FlatShard& shard) {
   }
   const bool all = !defined.empty() && defined.size() == shard.pieces.size();
   return all ? std::vector{shard.gradients} : defined;
-}
-
-Gradients gradients_of(const torch::nn::Module& root) {
-  Gradients result;
-  for (const FlatShard& shard : flat_shards(root)) {
-    const std::vector<at::Tensor> gradients = gradients_of(shard);
-    auto& part = shard.sharded ? result.sharded : result.whole;
-    part.insert(part.end(), gradients.begin(), gradients.end());
-  }
-  return result;
 }
 
 /// Adds |g|^p of every gradient to `sum`; the largest |g| for p = inf.
@@ -71,11 +55,18 @@ double add_powers(double sum, const std::vector<at::Tensor>& gradients,
   return sum;
 }
 
-/// What this rank adds to the norm: a gradient that all have counts once.
-double local_power_sum(const Gradients& gradients, double p, int rank) {
-  const double sum = add_powers(0, gradients.sharded, p);
-  return rank == 0 && !std::isnan(sum) ? add_powers(sum, gradients.whole, p)
-                                       : sum;
+/// What this rank adds to the norm: `add` takes the sum so far and a shard. One
+/// that all ranks hold whole counts once.
+template <class Add>
+double sum_over_shards(const std::vector<FlatShard>& shards, int rank,
+                       Add&& add) {
+  double sum = 0;
+  for (const FlatShard& shard : shards) {
+    if (shard.sharded || rank == 0) {
+      sum = add(sum, shard);
+    }
+  }
+  return sum;
 }
 
 /// Combines the ranks' sums in rank order, so that every rank gets the same.
@@ -149,16 +140,15 @@ std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root) {
 double reduced_grad_norm(const torch::nn::Module& root) {
   const at::NoGradGuard no_grad;
   Communicator& ranks = shard_communicator(root);
-  double sum = 0;
-  for (const FlatShard& shard : flat_shards(root)) {
-    if (!shard.sharded && ranks.rank() != 0) {
-      continue;  // the same on every rank: counts once
-    }
-    const std::vector<at::Tensor> gradients = gradients_of(shard);
-    const bool all =
-        gradients.size() == 1 && gradients.front().is_same(shard.gradients);
-    sum = all ? sum + shard.gradient_squares : add_powers(sum, gradients, 2.0);
-  }
+  const double sum = sum_over_shards(
+      flat_shards(root), ranks.rank(),
+      [](double so_far, const FlatShard& shard) {
+        const std::vector<at::Tensor> gradients = gradients_of(shard);
+        const bool all =
+            gradients.size() == 1 && gradients.front().is_same(shard.gradients);
+        return all ? so_far + shard.gradient_squares
+                   : add_powers(so_far, gradients, 2.0);
+      });
   return global_norm(sum, 2.0, ranks, "reduced_grad_norm");
 }
 
@@ -174,11 +164,13 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
   TORCH_CHECK_VALUE(norm_type >= 1, "[clip_grad_norm_] norm_type is ",
                     norm_type, "; give a number of 1 or more, or infinity");
   const at::NoGradGuard no_grad;
-  const Gradients gradients = gradients_of(root);
+  const std::vector<FlatShard> shards = flat_shards(root);
   Communicator& ranks = shard_communicator(root);
-  const double norm =
-      global_norm(local_power_sum(gradients, norm_type, ranks.rank()),
-                  norm_type, ranks, "clip_grad_norm_");
+  const double sum = sum_over_shards(
+      shards, ranks.rank(), [&](double so_far, const FlatShard& shard) {
+        return add_powers(so_far, gradients_of(shard), norm_type);
+      });
+  const double norm = global_norm(sum, norm_type, ranks, "clip_grad_norm_");
   if (error_if_nonfinite && !std::isfinite(norm)) {
     const std::string fault = describe_fault(first_nonfinite_unit(root));
     TORCH_CHECK_VALUE(false, "[clip_grad_norm_] the norm of the gradients is ",
@@ -188,8 +180,8 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
   }
   const double coefficient = clip_coefficient(norm, max_norm);
   if (coefficient != 1.0) {
-    for (const auto* part : {&gradients.sharded, &gradients.whole}) {
-      for (const at::Tensor& gradient : *part) {
+    for (const FlatShard& shard : shards) {
+      for (const at::Tensor& gradient : gradients_of(shard)) {
         gradient.mul_(coefficient);
       }
     }
