@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/ops/linear.h"
 
+#include <optional>
+
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
@@ -24,15 +26,15 @@ std::optional<c10::OperatorHandle> onednn_operator() {
       {"mkldnn::_linear_pointwise", ""});
 }
 
-/// rows [n, k] times the transpose of weight [m, k], plus bias [m] if defined;
+/// rows [n, k] times the transpose of weight [m, k], plus bias [m] if any;
 /// rows and weight may be transposes.
 at::Tensor onednn_product(const at::Tensor& rows, const at::Tensor& weight,
-                          const at::Tensor& bias) {
+                          const std::optional<at::Tensor>& bias) {
   static const c10::OperatorHandle onednn = onednn_operator().value();
   torch::jit::Stack stack{
       rows,
       weight,
-      bias.defined() ? c10::IValue(bias) : c10::IValue(),
+      bias,
       std::string("none"),
       c10::List<std::optional<at::Scalar>>(),
       std::string(),
@@ -42,12 +44,11 @@ at::Tensor onednn_product(const at::Tensor& rows, const at::Tensor& weight,
 }
 
 at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
-                   const at::Tensor& bias, bool onednn) {
+                   const std::optional<at::Tensor>& bias, bool onednn) {
   if (onednn) {
     return onednn_product(rows, weight, bias);
   }
-  return bias.defined() ? at::addmm(bias, rows, weight.t())
-                        : rows.mm(weight.t());
+  return bias ? at::addmm(*bias, rows, weight.t()) : rows.mm(weight.t());
 }
 
 std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
@@ -80,8 +81,7 @@ struct Linear : torch::autograd::Function<Linear> {
     ctx->saved_data["onednn"] = onednn;
     std::vector<int64_t> shape = x.sizes().vec();
     shape.back() = weight.size(0);
-    return product(as_rows(x), weight, bias.value_or(at::Tensor()), onednn)
-        .view(shape);
+    return product(as_rows(x), weight, bias, onednn).view(shape);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -91,7 +91,7 @@ struct Linear : torch::autograd::Function<Linear> {
     at::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) {
       const bool onednn = ctx->saved_data["onednn"].toBool();
-      dx = product(dy, weight.t(), {}, onednn).view(saved[0].sizes());
+      dx = product(dy, weight.t(), std::nullopt, onednn).view(saved[0].sizes());
     }
     if (ctx->needs_input_grad(1)) {
       dweight = weight_gradient(dy, as_rows(saved[0]), weight);
