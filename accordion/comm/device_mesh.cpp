@@ -18,6 +18,7 @@ struct DeviceMesh::State {
   // By axis and number of ranks; those asked for so far.
   std::map<std::pair<std::size_t, int>, std::shared_ptr<Communicator>>
       neighbours = {};
+  int next_number = 0;
 };
 
 DeviceMesh::DeviceMesh(std::shared_ptr<State> state)
@@ -117,6 +118,10 @@ std::shared_ptr<Communicator> DeviceMesh::neighbours(std::string_view axis,
 
 Communicator& DeviceMesh::world() const {
   return *state_->world;
+}
+
+int DeviceMesh::take_number() const {
+  return state_->next_number++;
 }
 
 }  // namespace accordion

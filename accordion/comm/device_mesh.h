@@ -88,6 +88,9 @@ class DeviceMesh {
                                                          int count) const;
   /// All ranks of the mesh.
   [[nodiscard]] Communicator& world() const;
+  /// 0, 1, 2, … with each call: tells apart in labels, alike on every rank,
+  /// what ranks make over the mesh one after the other.
+  [[nodiscard]] int take_number() const;
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "accordion/comm/communicator.h"
 
@@ -25,6 +26,16 @@ struct CommGroups {
   /// Neighbours within `gather` that hold one copy between forward and
   /// backward; null where units are resharded to all ranks.
   std::shared_ptr<Communicator> secondary = nullptr;
+  /// Which of the modules over these ranks communicates: 0 is the first.
+  int module = 0;
+
+  /// What a collective is called. Modules of one class have units of the same
+  /// names, and a rank that runs another one must be told.
+  [[nodiscard]] std::string label(const std::string& unit) const {
+    const std::string name = unit.empty() ? "(root)" : unit;
+    return module == 0 ? name
+                       : name + " of module " + std::to_string(module + 1);
+  }
 
   /// A parameter slot as the gathers see it: gathers over two groups share
   /// memory with neither, and pass none.

@@ -123,7 +123,7 @@ void set_backward_prefetch(torch::nn::Module& unit,
 /// set_gradient_divide_factor.
 ///
 /// Comm    the collectives of a pass, or of what is left of it
-/// Throws  c10::ValueError before the first pass has been recorded
+/// Throws  c10::ValueError inside a pass that left its schedule
 void join_pass(torch::nn::Module& root);
 
 // ---- Measuring -------------------------------------------------------------

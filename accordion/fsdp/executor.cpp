@@ -7,15 +7,12 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/graph_task.h>
+
+#include "accordion/fsdp/running_graph.h"
 
 namespace accordion {
 
 namespace {
-
-bool inside_backward() {
-  return torch::autograd::get_current_graph_task_id() != -1;
-}
 
 void cast_floating(std::span<at::Tensor* const> tensors,
                    c10::ScalarType dtype) {
@@ -29,10 +26,12 @@ void cast_floating(std::span<at::Tensor* const> tensors,
 }  // namespace
 
 Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
-                   std::shared_ptr<SlotPools> pools)
+                   std::shared_ptr<SlotPools> pools,
+                   std::shared_ptr<Communicator> world)
     : options_(options),
       progress_(plans.size()),
       pools_(std::move(pools)),
+      world_(std::move(world)),
       schedules_(
           {.depth = options.prefetch, .max_bytes = options.prefetch_bytes}) {
   for (UnitPlan& plan : plans) {
@@ -132,8 +131,12 @@ void Executor::forward_threw(int unit) noexcept {
     abandon_pass();
   } else if (recorded) {
     // The unit around it may catch and go on.
-    following_ = false;
-    recorded_.push_back({ActionKind::ForwardEnd, unit});
+    if (turns_) {
+      unended_.push_back(unit);
+    } else {
+      leave_schedule({ActionKind::ForwardEnd, unit});
+      recorded_.push_back({ActionKind::ForwardEnd, unit});
+    }
   }
 }
 
@@ -141,7 +144,12 @@ void Executor::forward_threw(int unit) noexcept {
 
 void Executor::enter_backward(UnitCall& call) {
   begin_backward_of(call.unit);
-  progress_of(call.unit).pending_inputs += call.num_inputs;
+  unit_at(call.unit).expect_gradients();
+  for (const WeakNodePtr& input : call.inputs) {
+    const NodePtr node = input.lock();
+    progress_of(call.unit).pending_inputs +=
+        node && backward_runs(*node) ? 1 : 0;
+  }
 }
 
 void Executor::begin_backward_of(int unit) {
@@ -213,7 +221,7 @@ void Executor::pass_marker(ActionKind kind, int unit) {
     trace_marker(kind, unit);
   }
   if (!pass_open_) {
-    begin_pass({kind, unit});
+    begin_pass(Action{kind, unit});
   }
   if (kind == ActionKind::BackwardEnd) {
     Progress& progress = progress_of(unit);
@@ -221,15 +229,34 @@ void Executor::pass_marker(ActionKind kind, int unit) {
     progress.pending_inputs = 0;
     progress.wanted_by_backward = false;
   }
+  if (following_ && !matches(kind, unit) && is_inside(kind, unit)) {
+    return;
+  }
   if (matches(kind, unit) || join_up_to(kind, unit)) {
     recorded_.push_back({kind, unit});
     do_action(schedule_.actions[cursor_++]);
     run_actions();
     return;
   }
+  if (turns_) {
+    for (const int ended : std::exchange(unended_, {})) {
+      take_turns(Action{ActionKind::ForwardEnd, ended});
+    }
+    take_turns(Action{kind, unit});
+    return;
+  }
+  leave_schedule({kind, unit});
   recorded_.push_back({kind, unit});
-  following_ = false;
-  on_demand(kind, unit);
+  try {
+    on_demand(kind, unit, progress_of(unit).open_forwards > 0);
+  } catch (const CommError& error) {
+    throw CommError(
+        std::string(error.what()) +
+        "\nThis rank left the schedule of its earlier passes at " +
+        describe_marker(*left_at_, pass_) +
+        ". Where ranks call other units from pass to pass, shard with "
+        "FsdpOptions::static_graph = false.");
+  }
 }
 
 bool Executor::is_busy() const {

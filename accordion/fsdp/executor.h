@@ -8,6 +8,7 @@
 
 #include "accordion/fsdp/fsdp_unit.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/fsdp/rank_turns.h"
 #include "accordion/fsdp/schedule_cache.h"
 #include "accordion/fsdp/slot_pool.h"
 #include "accordion/fsdp/step_trace.h"
@@ -22,19 +23,21 @@ namespace accordion {
 /// // [Note: recorded, then replayed]
 /// A C++ module cannot be traced, so the first pass (forward and backward, up
 /// to the end of the backward) runs on demand: a unit is gathered when its
-/// forward begins, reduced when its backward ends. The markers that the program
-/// passed are recorded, and make_schedule turns them into a schedule that the
-/// following passes replay: at each marker the actions after it are done,
-/// prefetches and frees included. A pass that leaves the schedule is finished
-/// on demand, and the schedule is made anew.
+/// forward begins, reduced when its backward ends. Ranks take turns there
+/// ([Note: turns]), so that one may leave out what another calls. The markers
+/// that all of them passed are recorded, and make_schedule turns them into a
+/// schedule that the following passes replay: at each marker the actions after
+/// it are done, prefetches and frees included. A pass that leaves the schedule
+/// is finished on demand, and the schedule is made anew.
 ///
 /// // [Note: joining]
-/// A marker that the schedule has further on means that this program left out
-/// what is in between: the data needed no such unit, on this rank or on all.
-/// The collectives of those units are joined, with zero for gradients, and the
-/// pass is back on its schedule. So a rank that skips a unit keeps no other
-/// waiting. One that calls a unit which the others do not call, gets the
-/// communicator's error that names both sides.
+/// In a replayed pass, a marker that the schedule has further on means that
+/// this program left out what is in between: the data needed no such unit, on
+/// this rank or on all. The collectives of those units are joined, with zero
+/// for gradients, and the pass is back on its schedule. So a rank that skips a
+/// unit keeps no other waiting. One that calls a unit which no pass before
+/// called gets the communicator's error that names both sides; for programs
+/// that do so there is FsdpOptions::static_graph.
 class Executor : public FsdpUnit::Listener,
                  public BoundaryListener,
                  public std::enable_shared_from_this<Executor> {
@@ -45,8 +48,10 @@ class Executor : public FsdpUnit::Listener,
     UnitSettings settings = {};
   };
 
+  /// `world`: all ranks of the mesh.
   Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
-           std::shared_ptr<SlotPools> pools);
+           std::shared_ptr<SlotPools> pools,
+           std::shared_ptr<Communicator> world);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor() override = default;
@@ -99,8 +104,7 @@ class Executor : public FsdpUnit::Listener,
   void finish_unshard(int unit) { ensure_unsharded(unit); }
   /// Reshards one unit. Throws c10::ValueError while it is in use.
   void reshard_now(int unit);
-  /// A pass without a forward of this rank's own ([Note: joining]).
-  /// Throws c10::ValueError before the first pass.
+  /// A pass without a forward of this rank's own, or without a backward.
   void join_pass();
 
  private:
@@ -121,20 +125,25 @@ class Executor : public FsdpUnit::Listener,
   void queue_end_of_backward();
 
   // The pass: executor_pass.cpp.
-  void begin_pass(const Action& first);
+  void begin_pass(const std::optional<Action>& first);
   void end_pass();
   void abandon_pass() noexcept;
   void follow(const StepSchedule& schedule);
   [[nodiscard]] std::vector<ScheduledUnit> describe_pass() const;
   [[nodiscard]] bool matches(ActionKind kind, int unit) const;
+  [[nodiscard]] int scheduled_depth(ActionKind begin, ActionKind end,
+                                    int unit) const;
+  [[nodiscard]] bool is_inside(ActionKind kind, int unit) const;
   bool join_up_to(ActionKind kind, int unit);
   void join(const Action& action);
+  void take_turns(const std::optional<Action>& mine);
+  void leave_schedule(const Action& marker);
   void run_actions();
   void replan();
 
   // Actions: executor_actions.cpp.
   void do_action(const Action& action);
-  void on_demand(ActionKind kind, int unit);
+  void on_demand(ActionKind kind, int unit, bool still_open);
   void unshard(int unit, int slot);
   void ensure_unsharded(int unit);
   void reshard(int unit);
@@ -157,6 +166,9 @@ class Executor : public FsdpUnit::Listener,
   Progress& progress_of(int unit) {
     return progress_[static_cast<std::size_t>(unit)];
   }
+  [[nodiscard]] const Progress& progress_of(int unit) const {
+    return progress_[static_cast<std::size_t>(unit)];
+  }
   [[nodiscard]] TraceScope traced(SpanKind kind, int unit) const {
     return {trace_.get(), kind, unit};
   }
@@ -172,6 +184,7 @@ class Executor : public FsdpUnit::Listener,
   PassSettings pass_settings_;
   std::vector<Progress> progress_;
   std::shared_ptr<SlotPools> pools_;
+  std::shared_ptr<Communicator> world_;
 
   ScheduleCache schedules_;
   StepSchedule schedule_;  // of this pass, or the last
@@ -181,6 +194,11 @@ class Executor : public FsdpUnit::Listener,
   std::vector<Action> recorded_;     // markers of this pass
   std::size_t cursor_ = 0;           // next action of schedule_
   std::shared_ptr<StepTrace> trace_;
+  /// Not null in a pass that began without a schedule.
+  std::unique_ptr<RankTurns> turns_;
+  std::vector<int> unended_;  // units whose forward threw, of which peers wait
+                              // to hear
+  std::optional<Action> left_at_;  // where this pass left its schedule
   bool pass_open_ = false;
   bool following_ = false;
   bool end_queued_ = false;  // the engine will call end_pass

@@ -50,7 +50,9 @@ void Executor::do_action(const Action& action) {
   }
 }
 
-void Executor::on_demand(ActionKind kind, int unit) {
+/// What a marker needs. `still_open`: at ForwardEnd, whether the unit is still
+/// in another call.
+void Executor::on_demand(ActionKind kind, int unit, bool still_open) {
   const Progress& progress = progress_of(unit);
   const ScheduledUnit& is = described(unit);
   switch (kind) {
@@ -58,7 +60,7 @@ void Executor::on_demand(ActionKind kind, int unit) {
       ensure_unsharded(unit);
       return;
     case ActionKind::ForwardEnd:
-      if (progress.open_forwards == 0 && !is.ends_unsharded &&
+      if (!still_open && !is.ends_unsharded &&
           !(is.kept && progress.wanted_by_backward)) {
         reshard(unit);
       }

@@ -68,7 +68,9 @@ void Executor::follow(const StepSchedule& schedule) {
   }
 }
 
-void Executor::begin_pass(const Action& first) {
+/// `first`: the marker that begins it; none where this rank joins from the
+/// beginning, and does what the last program did.
+void Executor::begin_pass(const std::optional<Action>& first) {
   bool changed = false;
   for (const auto& unit : units_) {
     changed |= unit->update_trainable();
@@ -81,12 +83,47 @@ void Executor::begin_pass(const Action& first) {
   recorded_.clear();
   cursor_ = 0;
   pass_ = describe_pass();
-  const StepSchedule* known = schedules_.find(pass_, first);
+  left_at_.reset();
+  unended_.clear();
+  turns_.reset();
+  const std::vector<Action> last = markers_of(schedule_);
+  const StepSchedule* known = nullptr;
+  if (options_.static_graph && (first || !last.empty())) {
+    known = schedules_.find(pass_, first.value_or(last.front()));
+  }
   following_ = known != nullptr;
   if (following_) {
     follow(*known);
     run_actions();
+  } else {
+    turns_ = std::make_unique<RankTurns>(
+        *world_, units_.front()->groups().label("turn"), pass_);
   }
+}
+
+/// Does what other ranks do until it is this rank's turn to pass its marker,
+/// and that too; without a marker, until all ranks are through the pass.
+void Executor::take_turns(const std::optional<Action>& mine) {
+  Arrival arrival{.marker = mine};
+  if (mine && mine->kind == ActionKind::ForwardEnd) {
+    arrival.comes_back = progress_of(mine->unit).wanted_by_backward;
+  }
+  Turn turn;
+  do {
+    turn = turns_->next(arrival);
+    if (!turn.marker || !turn.counts) {
+      continue;
+    }
+    const auto [kind, unit, slot] = *turn.marker;
+    recorded_.push_back(*turn.marker);
+    if (kind == ActionKind::ForwardEnd) {
+      // All keep for backward what any of them needs there.
+      progress_of(unit).wanted_by_backward |= turn.comes_back;
+    } else if (kind == ActionKind::BackwardEnd) {
+      progress_of(unit).wanted_by_backward = false;
+    }
+    on_demand(kind, unit, turn.still_open);
+  } while (!turn.own);
 }
 
 bool Executor::matches(ActionKind kind, int unit) const {
@@ -99,6 +136,43 @@ void Executor::run_actions() {
   const std::vector<Action>& actions = schedule_.actions;
   while (cursor_ < actions.size() && !is_marker(actions[cursor_].kind)) {
     do_action(actions[cursor_++]);
+  }
+}
+
+void Executor::leave_schedule(const Action& marker) {
+  following_ = false;
+  if (!left_at_) {
+    left_at_ = marker;
+  }
+}
+
+/// Calls of the unit's forward, or of its backward, that the schedule is in.
+int Executor::scheduled_depth(ActionKind begin, ActionKind end,
+                              int unit) const {
+  int depth = 0;
+  for (std::size_t i = 0; i < cursor_; ++i) {
+    const Action& action = schedule_.actions[i];
+    if (action.unit == unit) {
+      depth += action.kind == begin ? 1 : action.kind == end ? -1 : 0;
+    }
+  }
+  return depth;
+}
+
+/// Whether the marker needs nothing: this rank enters what the schedule is in
+/// anyway, or leaves what it stays in ([Note: turns] on a schedule).
+bool Executor::is_inside(ActionKind kind, int unit) const {
+  switch (kind) {
+    case ActionKind::Forward:
+    case ActionKind::ForwardEnd: {
+      // Without the call that begins or ends here.
+      const int own = progress_of(unit).open_forwards;
+      return own <
+             scheduled_depth(ActionKind::Forward, ActionKind::ForwardEnd, unit);
+    }
+    default:
+      return scheduled_depth(ActionKind::Backward, ActionKind::BackwardEnd,
+                             unit) > 0;
   }
 }
 
@@ -161,6 +235,9 @@ void Executor::end_pass() {
       pass_marker(ActionKind::BackwardEnd, marker.unit);
     }
   }
+  if (turns_) {
+    take_turns(std::nullopt);
+  }
   while (following_ && cursor_ < schedule_.actions.size()) {
     join(schedule_.actions[cursor_++]);
   }
@@ -169,7 +246,7 @@ void Executor::end_pass() {
   reshard_after_pass();
   pass_open_ = false;
   end_queued_ = false;
-  if (!followed) {
+  if (!followed && options_.static_graph) {
     replan();
   }
 }
@@ -227,16 +304,10 @@ void Executor::join_pass() {
                     "between them, or between passes");
   if (!pass_open_ || end_queued_) {
     settle();
-    const std::vector<Action> program = markers_of(schedule_);
-    TORCH_CHECK_VALUE(
-        !program.empty(),
-        "[join_pass] this rank has not trained a pass yet, so it does not know "
-        "what the others are about to do. Give every rank data for one pass "
-        "at least.");
-    begin_pass(program.front());
+    begin_pass(std::nullopt);
   }
   TORCH_CHECK_VALUE(
-      following_,
+      following_ || turns_,
       "[join_pass] the forward of this pass left the schedule, so "
       "what is left of it is not known. Run its backward on every "
       "rank.");
@@ -245,6 +316,10 @@ void Executor::join_pass() {
 
 void Executor::set_schedule(StepSchedule schedule) {
   settle();
+  TORCH_CHECK_VALUE(options_.static_graph,
+                    "[set_step_schedule] the module was sharded with "
+                    "static_graph = false: its passes follow no schedule. "
+                    "Leave the option on.");
   TORCH_CHECK_VALUE(!pass_open_,
                     "[set_step_schedule] called between forward and the end of "
                     "backward; call it between steps");

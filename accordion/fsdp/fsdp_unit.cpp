@@ -42,6 +42,7 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
                    const MixedPrecision& precision, Listener& listener)
     : name_(std::move(members.name)),
       groups_(std::move(groups)),
+      label_(groups_.label(name_)),
       reduce_dtype_(precision.reduce_dtype),
       listener_(listener),
       layout_(layout_of(members, precision, groups_.gather->world_size())) {
@@ -141,7 +142,6 @@ bool FsdpUnit::update_trainable() {
                     "' was changed while their gradients wait to be reduced. "
                     "Change it between steps.");
   const at::NoGradGuard no_grad;
-  num_sources_ = 0;
   for (SectionState& section : sections_) {
     const auto& members = section.layout->parameters;
     section.trainable =
@@ -156,8 +156,6 @@ bool FsdpUnit::update_trainable() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& parameter = parameters_[i];
     const bool trainable = parameter.wants_gradient();
-    num_sources_ +=
-        trainable ? static_cast<int>(parameter.tensors().size()) : 0;
     parameter.set_piece_gradient(
         trainable ? piece_of(section_of(static_cast<int>(i)).gradient,
                              parameter.piece())

@@ -130,8 +130,10 @@ class FsdpUnit : public GradientReceiver,
   void begin_gradients(CommBuffer& slot, GradientUse use);
   /// Whole -> Collecting: the pass adds to what is there.
   void resume_gradients();
-  /// Whether every trainable parameter's gradient arrived in this pass.
-  [[nodiscard]] bool gradients_complete() const;
+  /// Notes which gradients the backward that runs now delivers.
+  void expect_gradients();
+  /// Whether all that were expected in this pass arrived.
+  [[nodiscard]] bool gradients_complete() const { return num_missing_ == 0; }
   /// Collecting -> Whole.
   void keep_gradients();
   /// Collecting or Whole -> Reducing. Gradients that did not arrive count as
@@ -210,6 +212,7 @@ class FsdpUnit : public GradientReceiver,
 
   std::string name_;
   CommGroups groups_;
+  std::string label_;  // of its collectives
   std::optional<c10::ScalarType> reduce_dtype_;
   Listener& listener_;
   UnitLayout layout_;
@@ -220,7 +223,6 @@ class FsdpUnit : public GradientReceiver,
   std::vector<int> sources_;
   std::int64_t slot_bytes_ = 0;
   std::int64_t gradient_bytes_[2] = {0, 0};  // by GradientUse
-  int num_sources_ = 0;                      // of those, trainable
 
   ParameterState parameter_state_ = ParameterState::Sharded;
   CommBuffer* parameter_slot_ = nullptr;
@@ -231,10 +233,11 @@ class FsdpUnit : public GradientReceiver,
   GradientState gradient_state_ = GradientState::None;
   GradientUse gradient_use_ = GradientUse::Reduced;
   CommBuffer* gradient_slot_ = nullptr;
-  std::vector<bool> filled_;   // per parameter: its part of the slot counts
-  std::vector<bool> offered_;  // per parameter: to an operator, in this pass
-  std::vector<bool> arrived_;  // per source, in this pass
-  int num_arrived_ = 0;
+  std::vector<bool> filled_;    // per parameter: its part of the slot counts
+  std::vector<bool> offered_;   // per parameter: to an operator, in this pass
+  std::vector<bool> expected_;  // per source, in this pass
+  std::vector<bool> arrived_;   // the same
+  int num_missing_ = 0;         // expected and not arrived
   bool partial_ = false;
   Work reduction_;
   Work whole_reduction_;  // of sections that are whole on every rank

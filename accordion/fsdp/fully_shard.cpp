@@ -75,10 +75,13 @@ std::shared_ptr<Communicator> axis_communicator(const DeviceMesh& mesh,
   return {std::make_shared<DeviceMesh>(mesh), &mesh.communicator(axis)};
 }
 
+std::shared_ptr<Communicator> world_of(const DeviceMesh& mesh) {
+  return {std::make_shared<DeviceMesh>(mesh), &mesh.world()};
+}
+
 CommGroups make_groups(const FsdpOptions& options, const DeviceMesh& mesh) {
   if (options.strategy == Strategy::NoShard) {
-    std::shared_ptr<Communicator> world{std::make_shared<DeviceMesh>(mesh),
-                                        &mesh.world()};
+    const std::shared_ptr<Communicator> world = world_of(mesh);
     return {.gather = make_lone_communicator("none", world->timeout()),
             .reduce = world};
   }
@@ -194,7 +197,8 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
     broadcast_values(wrapped.units, mesh.world());
   }
 
-  const CommGroups groups = make_groups(options, mesh);
+  CommGroups groups = make_groups(options, mesh);
+  groups.module = mesh.take_number();
   std::vector<UnitBase*> bases;
   std::vector<Executor::UnitPlan> plans;
   for (UnitMembers& unit : wrapped.units) {
@@ -203,7 +207,7 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
     plans.push_back({std::move(unit), groups, settings});
   }
   const auto executor = std::make_shared<Executor>(
-      std::move(plans), options, choose_pools(groups, options));
+      std::move(plans), options, choose_pools(groups, options), world_of(mesh));
   executor->pass_settings() = make_pass_settings(options);
   const auto state = std::make_shared<FsdpState>(
       FsdpState{mesh, options, executor, std::move(wrapped.decisions)});

@@ -86,6 +86,12 @@ struct FsdpOptions {
   /// which then hold one copy until backward and gather among themselves, as
   /// when they share a host (hpZ). Divides the shard axis. 0: all ranks.
   int reshard_to_ranks = 0;
+  /// Whether each pass of one kind calls the units that the first one called,
+  /// on some rank at least, in that order. Passes then follow a schedule, and a
+  /// rank that leaves a unit out joins the others. False where data decides, as
+  /// with routing: ranks agree before each unit on which one is next, at the
+  /// cost of a small all-gather and without gathering ahead.
+  bool static_graph = true;
   /// Units gathered ahead of the one that computes, forward and backward;
   /// 0 gathers each when it is needed.
   int prefetch = 1;

@@ -28,6 +28,16 @@ std::vector<at::Tensor> ShardedParameter::tensors() const {
   return result;
 }
 
+std::vector<ShardedParameter::Sink> ShardedParameter::sinks() const {
+  std::vector<Sink> result;
+  for (const Shown& shown : shown_) {
+    if (shown.sink) {
+      result.push_back({shown.source, &*shown.sink});
+    }
+  }
+  return result;
+}
+
 bool ShardedParameter::wants_gradient() const {
   const bool wants = tensor().requires_grad();
   for (const Shown& shown : shown_) {

@@ -48,6 +48,12 @@ class ShardedParameter {
   }
   [[nodiscard]] std::vector<at::Tensor> tensors() const;
   [[nodiscard]] bool is_tied() const { return shown_.size() > 1; }
+  /// The nodes that deliver its gradients, by number of their source.
+  struct Sink {
+    int source = 0;
+    const torch::autograd::Node* node = nullptr;
+  };
+  [[nodiscard]] std::vector<Sink> sinks() const;
   /// Whether its tensors require grad, which may differ from requires_grad()
   /// until the next pass. Throws c10::ValueError where they disagree.
   [[nodiscard]] bool wants_gradient() const;

@@ -58,8 +58,9 @@ void watch_inputs(std::span<at::Tensor* const> inputs,
       continue;
     }
     *input = input->view_as(*input);
-    input->grad_fn()->add_post_hook(std::make_unique<InputHook>(call));
-    ++call->num_inputs;
+    const auto& view = input->grad_fn();
+    view->add_post_hook(std::make_unique<InputHook>(call));
+    call->inputs.emplace_back(view);
   }
 }
 

@@ -4,8 +4,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "accordion/fsdp/node.h"
 
 namespace accordion {
 
@@ -27,8 +30,9 @@ class BoundaryListener {
 struct UnitCall {
   std::weak_ptr<BoundaryListener> listener;
   int unit = 0;
-  /// How often leave_backward follows enter_backward.
-  int num_inputs = 0;
+  /// The nodes of the views that watch_inputs made: leave_backward follows from
+  /// each that the backward runs. Those of inputs that led nowhere are gone.
+  std::vector<WeakNodePtr> inputs = {};
 };
 
 /// Replaces each input that requires grad by a view of it, whose backward tells

@@ -9,6 +9,7 @@
 
 #include "accordion/comm/elements.h"
 #include "accordion/fsdp/fsdp_unit.h"
+#include "accordion/fsdp/running_graph.h"
 #include "accordion/fsdp/scalar_type.h"
 
 namespace accordion {
@@ -63,12 +64,27 @@ void FsdpUnit::resume_gradients() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Whole, name_);
   gradient_state_ = GradientState::Collecting;
   offered_.assign(parameters_.size(), false);
+  expected_.assign(sources_.size(), false);
   arrived_.assign(sources_.size(), false);
-  num_arrived_ = 0;
+  num_missing_ = 0;
 }
 
-bool FsdpUnit::gradients_complete() const {
-  return num_arrived_ == num_sources_;
+void FsdpUnit::expect_gradients() {
+  if (gradient_state_ != GradientState::Collecting) {
+    return;  // all are frozen
+  }
+  for (const ShardedParameter& parameter : parameters_) {
+    if (!parameter.requires_grad()) {
+      continue;
+    }
+    for (const auto& [source, node] : parameter.sinks()) {
+      const auto i = static_cast<std::size_t>(source);
+      if (!expected_[i] && backward_runs(*node)) {
+        expected_[i] = true;
+        num_missing_ += arrived_[i] ? 0 : 1;
+      }
+    }
+  }
 }
 
 void FsdpUnit::keep_gradients() {
@@ -112,7 +128,7 @@ void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
   } else if (!filled_[i]) {
     gradient_in_slot(parameter).zero_();
   }
-  num_arrived_ += arrived_[from] ? 0 : 1;
+  num_missing_ -= expected_[from] && !arrived_[from] ? 1 : 0;
   arrived_[from] = filled_[i] = true;
   listener_.gradient_arrived(*this);
 }
@@ -210,10 +226,11 @@ void FsdpUnit::start_reduce(double scale) {
   }
   if (!scattered.empty()) {
     reduction_ =
-        groups_.reduce->reduce_scatter_into(scattered, gradient_slot_, name_);
+        groups_.reduce->reduce_scatter_into(scattered, gradient_slot_, label_);
   }
   if (!whole.empty()) {
-    whole_reduction_ = groups_.reduce->all_reduce(whole, gradient_slot_, name_);
+    whole_reduction_ =
+        groups_.reduce->all_reduce(whole, gradient_slot_, label_);
   }
   gradient_state_ = GradientState::Reducing;
 }
@@ -250,7 +267,7 @@ void FsdpUnit::start_all_reduce() {
         .sum_of_squares = &section.gradient_squares,
     });
   }
-  reduction_ = groups_.replicate->all_reduce(parts, nullptr, name_);
+  reduction_ = groups_.replicate->all_reduce(parts, nullptr, label_);
   gradient_state_ = GradientState::AllReducing;
 }
 
@@ -274,6 +291,7 @@ CommBuffer* FsdpUnit::drop_gradients() {
   reduction_.wait();
   whole_reduction_.wait();
   gradient_state_ = GradientState::None;
+  num_missing_ = 0;
   partial_ = false;
   return std::exchange(gradient_slot_, nullptr);
 }

@@ -37,7 +37,7 @@ Work FsdpUnit::gather(CommBuffer& slot) {
     return {};
   }
   Communicator& group = has_secondary_ ? *groups_.secondary : *groups_.gather;
-  return group.all_gather_into(parts, groups_.slot_of(slot), name_);
+  return group.all_gather_into(parts, groups_.slot_of(slot), label_);
 }
 
 void FsdpUnit::start_unshard(CommBuffer& slot) {
@@ -79,7 +79,7 @@ void FsdpUnit::finish_unshard() {
 }
 
 CommBuffer& FsdpUnit::reshard() {
-  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, name_);
+  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, label_);
   if (parameter_state_ == ParameterState::Unsharding) {
     gather_.wait();  // peers may still be writing to the slot
     return free_slot();

@@ -50,9 +50,9 @@ void FsdpUnit::adopt_assignments() {
 
 WholeSection FsdpUnit::gather_whole(int section, bool gradients) const {
   const SectionState& state = sections_[static_cast<std::size_t>(section)];
-  WholeSection whole{.parameters = gather_flat(state, state.shard, name_)};
+  WholeSection whole{.parameters = gather_flat(state, state.shard, label_)};
   if (gradients && state.trainable) {
-    whole.gradients = gather_flat(state, state.gradient, name_);
+    whole.gradients = gather_flat(state, state.gradient, label_);
   }
   return whole;
 }

@@ -259,6 +259,16 @@ std::string display_name(const ScheduledUnit& unit) {
   return unit.name.empty() ? "(root)" : fmt::format("'{}'", unit.name);
 }
 
+std::string describe_marker(const Action& marker,
+                            std::span<const ScheduledUnit> units) {
+  const bool forward = marker.kind == ActionKind::Forward ||
+                       marker.kind == ActionKind::ForwardEnd;
+  return fmt::format(
+      "the {}{} of unit {}", begins(marker.kind) ? "" : "end of the ",
+      forward ? "forward" : "backward",
+      display_name(units[static_cast<std::size_t>(marker.unit)]));
+}
+
 StepSchedule make_schedule(std::vector<ScheduledUnit> units,
                            std::span<const Action> markers,
                            const Prefetch& prefetch) {

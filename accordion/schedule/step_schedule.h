@@ -93,6 +93,10 @@ struct Prefetch {
 /// How a unit is called in messages and tables: its name in quotes, or (root).
 [[nodiscard]] std::string display_name(const ScheduledUnit& unit);
 
+/// A marker in messages: "the end of the backward of unit 'layers.0'".
+[[nodiscard]] std::string describe_marker(const Action& marker,
+                                          std::span<const ScheduledUnit> units);
+
 /// The ordered actions of one pass: forward, backward and the communication in
 /// between. A value: it can be made, edited, compared, printed; the executor
 /// follows it, the planner prices it.

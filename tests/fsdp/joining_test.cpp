@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks whose data needs other units, or that have no data.
+#include <random>
+
 #include <torch/optim/sgd.h>
 
 #include "accordion/fsdp/controls.h"
@@ -57,52 +59,77 @@ torch::Tensor expected_gradient(const std::vector<std::vector<int>>& routes,
                         .mean();
     }
   }
-  (loss / static_cast<double>(routes.size())).backward();
+  if (loss.requires_grad()) {
+    (loss / static_cast<double>(routes.size())).backward();
+  }
   const auto gradient = net->named_parameters()[name].grad();
   return gradient.defined() ? gradient
                             : torch::zeros_like(net->named_parameters()[name]);
 }
 
-/// Trains two passes in which every rank calls everything, then one with these
-/// routes, by rank; an empty one has no data.
-void expect_joined(const std::vector<std::vector<int>>& routes,
-                   const FsdpOptions& options = {}) {
-  const int world = static_cast<int>(routes.size());
+/// How ranks are arranged, and what they run before they part.
+struct Setting {
+  FsdpOptions options = {};
+  int warm_up = 2;  ///< passes in which every rank calls everything
+  std::vector<MeshAxis> axes = {};  ///< default: all ranks shard
+};
+
+void expect_gradients(const Router& net,
+                      const std::vector<std::vector<int>>& routes,
+                      const std::string& when) {
+  for (const std::string name : {"block0.up.weight", "block1.down.weight",
+                                 "block2.up.bias", "head.weight"}) {
+    const auto got = full_gradient(*net, name);
+    const auto want = expected_gradient(routes, name);
+    EXPECT_TRUE(torch::allclose(got, want, 1e-5, 1e-7))
+        << name << ", " << when << ", largest difference "
+        << (got - want).abs().max().item<double>();
+  }
+}
+
+/// Trains a pass for each entry of `passes`: routes by rank, of which an empty
+/// one has no data.
+void expect_joined_passes(
+    const std::vector<std::vector<std::vector<int>>>& passes,
+    const Setting& setting) {
+  const int world = static_cast<int>(passes.front().size());
   std::vector<Router> nets;
   for (int rank = 0; rank < world; ++rank) {
     nets.push_back(seeded<Router>());
   }
-  on_ranks(
-      world,
+  const auto axes = setting.axes.empty()
+                        ? std::vector<MeshAxis>{{"shard", world}}
+                        : setting.axes;
+  testing::on_meshes(
+      make_local_meshes(axes, std::chrono::seconds(10)),
       [&](const DeviceMesh& mesh) {
         const auto rank = static_cast<std::size_t>(mesh.rank());
         Router& net = nets[rank];
-        fully_shard(net, mesh, options);
-        const auto pass = [&](const std::vector<int>& route) {
+        fully_shard(net, mesh, setting.options);
+        for (std::size_t pass = 0; pass < passes.size(); ++pass) {
+          const std::vector<int>& route = passes[pass][rank];
           net->zero_grad();
           if (route.empty()) {
             join_pass(*net);
           } else {
             net(batch_of(mesh.rank(), 4), route).square().mean().backward();
           }
-        };
-        pass(kAll);
-        pass(kAll);
-        for (int repeat = 0; repeat < 2; ++repeat) {
-          pass(routes[rank]);
-          for (const std::string name :
-               {"block0.up.weight", "block1.down.weight", "block2.up.bias",
-                "head.weight"}) {
-            const auto got = full_gradient(*net, name);
-            const auto want = expected_gradient(routes, name);
-            EXPECT_TRUE(torch::allclose(got, want, 1e-5, 1e-7))
-                << name << ", repeat " << repeat << ", largest difference "
-                << (got - want).abs().max().item<double>();
-          }
+          expect_gradients(net, passes[pass], "pass " + std::to_string(pass));
         }
-        pass(kAll);  // and everything goes on as before
-      },
-      std::chrono::seconds(10));
+      });
+}
+
+/// Trains passes in which every rank calls everything, then some with these
+/// routes, by rank, and one as at first.
+void expect_joined(const std::vector<std::vector<int>>& routes,
+                   const Setting& setting = {}) {
+  const std::vector<std::vector<int>> all(routes.size(), kAll);
+  std::vector<std::vector<std::vector<int>>> passes(
+      static_cast<std::size_t>(setting.warm_up), all);
+  passes.push_back(routes);
+  passes.push_back(routes);
+  passes.push_back(all);
+  expect_joined_passes(passes, setting);
 }
 
 TEST(Joining, UnitSkippedByOneRank) {
@@ -131,15 +158,55 @@ TEST(Joining, UnitSkippedByAllRanks) {
   expect_joined({{0, 2}, {0, 2}});
 }
 
-TEST(Joining, UnderEveryPrefetchAndStrategy) {
+/// Every arrangement in which joining must work.
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
   for (const int prefetch : {0, 2}) {
-    expect_joined({kAll, {0, 2}}, {.prefetch = prefetch});
+    settings.push_back({.options = {.prefetch = prefetch}});
   }
   for (const Strategy strategy :
        {Strategy::ShardGradOp, Strategy::ShardOptimizer, Strategy::NoShard}) {
-    expect_joined({kAll, {0, 2}}, {.strategy = strategy});
+    settings.push_back({.options = {.strategy = strategy}});
   }
-  expect_joined({kAll, {0, 2}, kAll, {1}}, {.reshard_to_ranks = 2});
+  settings.push_back({.options = {.reshard_to_ranks = 2}});
+  settings.push_back({.axes = {{"replicate", 2}, {"shard", 2}}});
+  return settings;
+}
+
+TEST(Joining, UnderEveryPrefetchStrategyAndMesh) {
+  for (const Setting& setting : all_settings()) {
+    expect_joined({kAll, {0, 2}, kAll, {1}}, setting);
+  }
+}
+
+TEST(Joining, InTheFirstPass) {
+  for (Setting setting : all_settings()) {
+    setting.warm_up = 0;
+    expect_joined({kAll, {0, 2}, kAll, {1}}, setting);
+    expect_joined({{0, 1}, {1, 2}, {0, 2}, {}}, setting);
+  }
+}
+
+TEST(Joining, InAnotherOrderInTheFirstPass) {
+  expect_joined({kAll, {2, 1, 0}}, {.warm_up = 0});
+  expect_joined({{1, 0}, {2, 0}, {0, 1, 0}}, {.warm_up = 0});
+}
+
+TEST(Joining, RoutesThatChangeWithEveryPass) {
+  std::mt19937 random(11);
+  for (Setting setting : all_settings()) {
+    setting.options.static_graph = false;
+    std::vector<std::vector<std::vector<int>>> passes(6);
+    for (auto& routes : passes) {
+      routes.resize(4);
+      for (std::vector<int>& route : routes) {
+        for (unsigned calls = random() % 4; calls > 0; --calls) {
+          route.push_back(static_cast<int>(random() % 3));
+        }
+      }
+    }
+    expect_joined_passes(passes, setting);
+  }
 }
 
 TEST(Joining, RankWithoutData) {
@@ -201,15 +268,127 @@ TEST(Joining, ForwardWithoutBackwardOnOneRank) {
   });
 }
 
-TEST(Joining, BeforeTheFirstPassIsAnError) {
-  std::vector<Router> nets{seeded<Router>()};
-  on_ranks(1, [&](const DeviceMesh& mesh) {
-    fully_shard(nets[0], mesh);
-    const auto message =
-        testing::message_of<c10::ValueError>([&] { join_pass(*nets[0]); });
-    EXPECT_NE(message.find("has not trained a pass yet"), std::string::npos)
-        << message;
+/// Leaves one of its parameters out where it is told to, and has an input that
+/// leads nowhere.
+template <template <class> class Wrap>
+struct PickyImpl : torch::nn::Module {
+  struct PartImpl : torch::nn::Module {
+    PartImpl() {
+      scale = register_parameter("scale", torch::full({9}, 2.0F));
+      shift = register_parameter("shift", torch::full({9}, 0.5F));
+    }
+    torch::Tensor forward(torch::Tensor x, torch::Tensor /*unused*/,
+                          bool shifts) {
+      x = x * scale;
+      return shifts ? x + shift : x;
+    }
+    torch::Tensor scale, shift;
+  };
+  struct Part : torch::nn::ModuleHolder<PartImpl> {
+    using torch::nn::ModuleHolder<PartImpl>::ModuleHolder;
+  };
+  PickyImpl() {
+    for (int i = 0; i < 3; ++i) {
+      parts.push_back(
+          this->register_module("part" + std::to_string(i), Wrap<Part>()));
+    }
+  }
+  torch::Tensor forward(torch::Tensor x, bool shifts) {
+    for (auto& part : parts) {
+      x = part(x, x * 2, shifts);
+    }
+    return x;
+  }
+  std::vector<Wrap<Part>> parts;
+};
+struct PlainPicky : torch::nn::ModuleHolder<PickyImpl<testing::Plain>> {
+  using ModuleHolder::ModuleHolder;
+};
+struct UnitPicky : torch::nn::ModuleHolder<PickyImpl<Unit>> {
+  using ModuleHolder::ModuleHolder;
+};
+
+TEST(Joining, ParametersUnusedByOneRank) {
+  for (const bool static_graph : {true, false}) {
+    on_ranks(
+        2,
+        [&](const DeviceMesh& mesh) {
+          Unit<UnitPicky> net;
+          fully_shard(net, mesh, {.static_graph = static_graph});
+          for (int step = 0; step < 6; ++step) {
+            // Both, one or the other, none; in the first pass and later.
+            const auto shifts = [&](int rank) {
+              return step % 4 == 1 || step % 4 == 2 * rank;
+            };
+            PlainPicky alone;
+            torch::Tensor loss = torch::zeros({});
+            for (int rank = 0; rank < 2; ++rank) {
+              loss = loss + alone(torch::full({9}, 1.0F + rank), shifts(rank))
+                                    .square()
+                                    .mean() /
+                                2;
+            }
+            loss.backward();
+            net->zero_grad();
+            net(torch::full({9}, 1.0F + mesh.rank()), shifts(mesh.rank()))
+                .square()
+                .mean()
+                .backward();
+            for (const auto& parameter : alone->named_parameters()) {
+              const auto& gradient = parameter.value().grad();
+              const auto want =
+                  gradient.defined() ? gradient : torch::zeros({9});
+              EXPECT_TRUE(
+                  torch::allclose(full_gradient(*net, parameter.key()), want))
+                  << parameter.key() << ", step " << step;
+            }
+          }
+        },
+        std::chrono::seconds(10));
+  }
+}
+
+TEST(Joining, UnusedParameterDoesNotKeepItsUnitInBackward) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    Unit<UnitPicky> net;
+    fully_shard(net, mesh);
+    net(torch::ones({9}), false).square().mean().backward();
+    // Its backward, like that of any other, ends before the next one begins.
+    std::vector<Action> ends;
+    for (const Action& action : markers_of(step_schedule(*net))) {
+      const bool backward = action.kind == ActionKind::Backward ||
+                            action.kind == ActionKind::BackwardEnd;
+      if (backward && action.unit > 0) {
+        ends.push_back(action);
+      }
+    }
+    ASSERT_EQ(ends.size(), 6U);
+    for (std::size_t i = 0; i < ends.size(); i += 2) {
+      EXPECT_EQ(ends[i].kind, ActionKind::Backward);
+      EXPECT_EQ(ends[i + 1].kind, ActionKind::BackwardEnd);
+      EXPECT_EQ(ends[i].unit, ends[i + 1].unit);
+    }
   });
+}
+
+TEST(Joining, ModulesOfOneClassAreToldApart) {
+  std::vector<std::string> messages(2);
+  on_ranks(
+      2,
+      [&](const DeviceMesh& mesh) {
+        Router first = seeded<Router>();
+        Router second = seeded<Router>();
+        fully_shard(first, mesh);
+        fully_shard(second, mesh);
+        Router& called = mesh.rank() == 0 ? first : second;
+        messages[static_cast<std::size_t>(mesh.rank())] =
+            testing::message_of<CommError>([&] {
+              called(batch_of(0, 4), kAll).square().mean().backward();
+            });
+      },
+      std::chrono::seconds(5));
+  EXPECT_NE(messages[0].find("turn of module 2"), std::string::npos)
+      << messages[0];
 }
 
 TEST(Joining, UnitThatOnlyOneRankCallsIsNamed) {
@@ -233,7 +412,12 @@ TEST(Joining, UnitThatOnlyOneRankCallsIsNamed) {
         });
       },
       std::chrono::seconds(5));
-  EXPECT_NE(messages[0].find("block1"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[0].find("all_gather 'block1'"), std::string::npos)
+      << messages[0];
+  EXPECT_NE(messages[0].find("left the schedule of its earlier passes at the "
+                             "forward of unit 'block1'"),
+            std::string::npos)
+      << messages[0];
 }
 
 }  // namespace

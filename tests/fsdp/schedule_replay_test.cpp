@@ -50,9 +50,16 @@ void on_sharded(
   });
 }
 
-std::vector<std::string> without_releases(std::vector<std::string> log) {
-  std::erase(log, "release");
+std::vector<std::string> without(std::vector<std::string> log,
+                                 std::initializer_list<std::string> entries) {
+  for (const std::string& entry : entries) {
+    std::erase(log, entry);
+  }
   return log;
+}
+
+std::vector<std::string> without_releases(std::vector<std::string> log) {
+  return without(std::move(log), {"release"});
 }
 
 TEST(ScheduleReplay, FirstStepRunsOnDemand) {
@@ -60,18 +67,28 @@ TEST(ScheduleReplay, FirstStepRunsOnDemand) {
     EXPECT_TRUE(step_schedule(*net).empty());
     train_step(mesh, net, 0);
     const std::vector<std::string> expected = {
-        "gather ",       "await gather ",        // the root, kept
+        "gather (root)", "await gather (root)",  // kept
         "gather block0", "await gather block0",  // forward
         "gather block1", "await gather block1",  //
         "gather block2", "await gather block2",  //
-        "reduce ",       "await reduce ",        // the head's, first of all
+        "reduce (root)", "await reduce (root)",  // the head's, first of all
         "gather block2", "await gather block2",  // backward
         "reduce block2", "await reduce block2",  //
         "gather block1", "await gather block1",  //
         "reduce block1", "await reduce block1",  //
         "gather block0", "await gather block0",  //
         "reduce block0", "await reduce block0"};
-    EXPECT_EQ(without_releases(logging.log), expected);
+    EXPECT_EQ(
+        without(logging.log, {"release", "gather turn", "await gather turn"}),
+        expected);
+    // Ranks agree on each marker, and on the end.
+    const auto turns =
+        std::count(logging.log.begin(), logging.log.end(), "gather turn");
+    EXPECT_EQ(turns, 1 + std::ssize(markers_of(step_schedule(*net))));
+    logging.log.clear();
+    train_step(mesh, net, 1);
+    EXPECT_EQ(std::count(logging.log.begin(), logging.log.end(), "gather turn"),
+              0);
   });
 }
 

@@ -81,9 +81,9 @@ void Control::fail_disagreement(int peer, const Wait& wait) {
 
 void Control::fail_peer(int peer, const Wait& wait, std::string_view how) {
   fail(fmt::format(
-      "[shm] rank {} (pid {}) {}. Meanwhile {} was waiting in {} '{}' (call {} "
-      "of its kind) {}; rank {} {}.",
-      names_[peer], block_.row(peer).pid, how,
+      "[shm] rank {} (pid {}) {}{} Meanwhile {} was waiting in {} '{}' (call "
+      "{} of its kind) {}; rank {} {}.",
+      names_[peer], block_.row(peer).pid, how, how.ends_with('.') ? "" : ".",
       names_.one_of(rank_, world_size_), name(wait.op), wait.label, wait.call,
       wait.purpose, names_[peer], last_call_text(peer)));
 }

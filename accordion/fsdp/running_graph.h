@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+namespace accordion {
+
+/// Whether this thread is inside a backward.
+[[nodiscard]] bool inside_backward();
+
+/// Whether the backward that this thread is in runs `node`, sooner or later.
+/// False outside of backward.
+[[nodiscard]] bool backward_runs(const torch::autograd::Node& node);
+
+}  // namespace accordion
