@@ -36,9 +36,9 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
           {.depth = options.prefetch, .max_bytes = options.prefetch_bytes}) {
   for (UnitPlan& plan : plans) {
     settings_.push_back(plan.settings);
-    units_.push_back(std::make_shared<FsdpUnit>(std::move(plan.members),
-                                                std::move(plan.groups),
-                                                options_.precision, *this));
+    units_.push_back(std::make_shared<FsdpUnit>(
+        std::move(plan.members), std::move(plan.groups), options_.precision,
+        *this, static_cast<int>(units_.size())));
   }
 }
 
@@ -169,8 +169,8 @@ void Executor::leave_backward(UnitCall& call) {
   }
 }
 
-void Executor::gradient_arrived(FsdpUnit& unit) {
-  end_backward_if_complete(index_of(unit));
+void Executor::gradient_arrived(int unit) {
+  end_backward_if_complete(unit);
 }
 
 void Executor::end_backward_if_complete(int unit) {

@@ -87,7 +87,7 @@ class Executor : public FsdpUnit::Listener,
 
   void enter_backward(UnitCall& call) override;
   void leave_backward(UnitCall& call) override;
-  void gradient_arrived(FsdpUnit& unit) override;
+  void gradient_arrived(int unit) override;
 
   // ---- Controls ----
 
@@ -159,7 +159,6 @@ class Executor : public FsdpUnit::Listener,
   void reshard_all();
   void reshard_after_pass();
 
-  [[nodiscard]] int index_of(const FsdpUnit& unit) const;
   FsdpUnit& unit_at(int unit) {
     return *units_[static_cast<std::size_t>(unit)];
   }

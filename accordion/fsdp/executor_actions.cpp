@@ -235,11 +235,4 @@ void Executor::reduce_leftovers() {
   }
 }
 
-int Executor::index_of(const FsdpUnit& unit) const {
-  const auto found = std::find_if(
-      units_.begin(), units_.end(),
-      [&unit](const auto& candidate) { return candidate.get() == &unit; });
-  return static_cast<int>(found - units_.begin());
-}
-
 }  // namespace accordion

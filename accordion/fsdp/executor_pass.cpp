@@ -88,7 +88,7 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   turns_.reset();
   const std::vector<Action> last = markers_of(schedule_);
   const StepSchedule* known = nullptr;
-  if (options_.static_graph && (first || !last.empty())) {
+  if (first || !last.empty()) {
     known = schedules_.find(pass_, first.value_or(last.front()));
   }
   following_ = known != nullptr;

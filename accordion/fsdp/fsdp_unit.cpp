@@ -39,12 +39,14 @@ at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
 }  // namespace
 
 FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
-                   const MixedPrecision& precision, Listener& listener)
+                   const MixedPrecision& precision, Listener& listener,
+                   int number)
     : name_(std::move(members.name)),
       groups_(std::move(groups)),
       label_(groups_.label(name_)),
       reduce_dtype_(precision.reduce_dtype),
       listener_(listener),
+      number_(number),
       layout_(layout_of(members, precision, groups_.gather->world_size())) {
   const at::NoGradGuard no_grad;
   make_sections();

@@ -50,13 +50,14 @@ class FsdpUnit : public GradientReceiver,
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// After each gradient; the unit is Collecting.
-    virtual void gradient_arrived(FsdpUnit& unit) = 0;
+    /// After each gradient; the unit of that number is Collecting.
+    virtual void gradient_arrived(int unit) = 0;
   };
 
   /// Cuts the members' parameters into shards, whose memory replaces theirs.
+  /// `number` is what the listener knows it by.
   FsdpUnit(UnitMembers members, CommGroups groups,
-           const MixedPrecision& precision, Listener& listener);
+           const MixedPrecision& precision, Listener& listener, int number);
   ~FsdpUnit() override;
   FsdpUnit(const FsdpUnit&) = delete;
   FsdpUnit& operator=(const FsdpUnit&) = delete;
@@ -205,7 +206,9 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] CommBuffer& free_slot();
   [[nodiscard]] bool slot_is_gathered() const;
   [[nodiscard]] std::byte* gradient_data(const SectionState& section) const;
+  [[nodiscard]] std::byte* gradient_place(int parameter);
   [[nodiscard]] at::Tensor gradient_in_slot(int parameter);
+  void store_gradient(int parameter, const at::Tensor& gradient);
   void zero_missing_gradients();
   [[nodiscard]] bool prepare_accumulation(const SectionState& section);
   void publish_gradients();
@@ -215,6 +218,7 @@ class FsdpUnit : public GradientReceiver,
   std::string label_;  // of its collectives
   std::optional<c10::ScalarType> reduce_dtype_;
   Listener& listener_;
+  int number_;
   UnitLayout layout_;
   std::vector<SectionState> sections_;
   std::vector<ShardedParameter> parameters_;

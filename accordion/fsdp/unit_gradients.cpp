@@ -16,12 +16,8 @@ namespace accordion {
 
 namespace {
 
-/// Whether an operator computed the gradient where it belongs.
-bool is_same_memory(const at::Tensor& target, const at::Tensor& gradient) {
-  return gradient.const_data_ptr() == target.const_data_ptr() &&
-         gradient.strides() == target.strides() &&
-         gradient.scalar_type() == target.scalar_type();
-}
+/// Copies that LibTorch would not share out among threads either.
+constexpr std::size_t kSmallBytes = 1 << 15;
 
 }  // namespace
 
@@ -39,15 +35,41 @@ std::byte* FsdpUnit::gradient_data(const SectionState& section) const {
          section.gradient_offset[static_cast<std::size_t>(gradient_use_)];
 }
 
-at::Tensor FsdpUnit::gradient_in_slot(int parameter) {
+std::byte* FsdpUnit::gradient_place(int parameter) {
   const SectionState& section = section_of(parameter);
-  const DType dtype = gradient_dtype(section, gradient_use_);
-  return at::from_blob(detail::offset(gradient_data(section), dtype,
-                                      layout_.offset_of(parameter)),
+  return detail::offset(gradient_data(section),
+                        gradient_dtype(section, gradient_use_),
+                        layout_.offset_of(parameter));
+}
+
+at::Tensor FsdpUnit::gradient_in_slot(int parameter) {
+  return at::from_blob(gradient_place(parameter),
                        parameters_[static_cast<std::size_t>(parameter)]
                            .faces()
                            .unsharded.sizes(),
-                       at::TensorOptions(to_scalar_type(dtype)));
+                       at::TensorOptions(to_scalar_type(gradient_dtype(
+                           section_of(parameter), gradient_use_))));
+}
+
+void FsdpUnit::store_gradient(int parameter, const at::Tensor& gradient) {
+  if (filled_[static_cast<std::size_t>(parameter)]) {
+    // Of a pass before, another graph or tensor.
+    gradient_in_slot(parameter).add_(gradient);
+    return;
+  }
+  const bool fits =
+      gradient.is_contiguous() &&
+      gradient.scalar_type() ==
+          to_scalar_type(gradient_dtype(section_of(parameter), gradient_use_));
+  std::byte* place = gradient_place(parameter);
+  if (fits && gradient.const_data_ptr() == place) {
+    return;  // an operator computed it where it belongs
+  }
+  if (fits && gradient.nbytes() <= kSmallBytes) {
+    std::memcpy(place, gradient.const_data_ptr(), gradient.nbytes());
+  } else {
+    gradient_in_slot(parameter).copy_(gradient);
+  }
 }
 
 void FsdpUnit::begin_gradients(CommBuffer& slot, GradientUse use) {
@@ -119,18 +141,13 @@ void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
               "because none of the unit's outputs lead to the loss: use the "
               "parameter only inside the unit's forward.");
   if (gradient.defined()) {
-    const at::Tensor target = gradient_in_slot(parameter);
-    if (filled_[i]) {
-      target.add_(gradient);  // of a pass before, another graph or tensor
-    } else if (!is_same_memory(target, gradient)) {
-      target.copy_(gradient);
-    }
+    store_gradient(parameter, gradient);
   } else if (!filled_[i]) {
     gradient_in_slot(parameter).zero_();
   }
   num_missing_ -= expected_[from] && !arrived_[from] ? 1 : 0;
   arrived_[from] = filled_[i] = true;
-  listener_.gradient_arrived(*this);
+  listener_.gradient_arrived(number_);
 }
 
 void FsdpUnit::reject_gradient(int source) {

@@ -147,6 +147,19 @@ TEST(AgreedOrder, EndsSayWhetherAnyCallComesBack) {
   EXPECT_TRUE(both({}, {end}).comes_back);
 }
 
+TEST(AgreedOrder, AnEarlierCallThatComesBackSaysNothingOfALaterOne) {
+  AgreedOrder order(1);
+  const auto pass = [&](ActionKind kind, bool comes_back) {
+    return order.next(std::vector<Arrival>{{.marker = Action{kind, 0},
+                                            .comes_back = comes_back}},
+                      0);
+  };
+  pass(ActionKind::Forward, false);
+  EXPECT_TRUE(pass(ActionKind::ForwardEnd, true).comes_back);
+  pass(ActionKind::Forward, false);
+  EXPECT_FALSE(pass(ActionKind::ForwardEnd, false).comes_back);
+}
+
 TEST(AgreedOrder, UnitCalledTwiceIsOpenUntilTheOuterCallEnds) {
   const Agreed result = agree({markers("F1 F1 f1 f1")}, 2);
   EXPECT_TRUE(result.turns[2].still_open);
