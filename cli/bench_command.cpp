@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -37,6 +38,16 @@ void write_trace(const std::string& path, const std::string& json) {
   }
 }
 
+/// The file of a rank's trace; none where only rank 0 has one.
+std::string trace_file(const std::string& pattern, int rank) {
+  static constexpr std::string_view kRank = "{rank}";
+  const std::size_t at = pattern.find(kRank);
+  if (at == std::string::npos) {
+    return rank == 0 ? pattern : "";
+  }
+  return std::string(pattern).replace(at, kRank.size(), std::to_string(rank));
+}
+
 /// What the ranks are told beside the configuration.
 std::vector<std::string> rank_arguments(const BenchFlags& flags) {
   std::vector<std::string> arguments = {"--steps", std::to_string(flags.steps)};
@@ -53,8 +64,9 @@ int run_bench(const BenchFlags& flags) {
   const TrainConfig config = load_config(flags.config, flags.overrides);
   const Rendezvous rendezvous = Rendezvous::from_environment();
   check_not_a_rank("bench", flags.num_ranks, rendezvous);
-  if (!flags.trace.empty() && rendezvous.rank == 0) {
-    write_trace(flags.trace, "");  // an error before the work, not after it
+  const std::string trace = trace_file(flags.trace, rendezvous.rank);
+  if (!trace.empty()) {
+    write_trace(trace, "");  // an error before the work, not after it
   }
   // One rank is started as several are, so that their figures compare.
   if (flags.num_ranks > 0) {
@@ -63,13 +75,12 @@ int run_bench(const BenchFlags& flags) {
   const BenchResult result = bench(config, rendezvous, {.steps = flags.steps});
   if (rendezvous.rank == 0) {
     fmt::print("{}", flags.json ? to_json(result) : to_table(result));
-    if (!flags.trace.empty()) {
-      write_trace(flags.trace, result.trace_json);
-      fmt::print(stderr,
-                 "Trace of the last step: {}; open it in "
-                 "ui.perfetto.dev\n",
-                 flags.trace);
-    }
+  }
+  if (!trace.empty()) {
+    write_trace(trace, result.trace_json);
+    fmt::print(stderr,
+               "Trace of the last step: {}; open it in ui.perfetto.dev\n",
+               trace);
   }
   return 0;
 }
@@ -91,7 +102,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   command
       ->add_option("--trace", flags->trace,
                    "Write rank 0's last step to FILE, for chrome://tracing or "
-                   "ui.perfetto.dev")
+                   "ui.perfetto.dev; where FILE contains {rank}, that of every "
+                   "rank")
       ->type_name("FILE");
   command->callback([flags, &exit_code] { exit_code = run_bench(*flags); });
 }

@@ -23,6 +23,18 @@ bool begins_flight(SpanKind kind) {
          kind == SpanKind::StartAllReduce;
 }
 
+/// Bytes of the full tensor of the collective that begins with such a span.
+std::int64_t bytes_of(SpanKind kind, const ScheduledUnit& unit) {
+  switch (kind) {
+    case SpanKind::StartGather:
+      return unit.unsharded_bytes;
+    case SpanKind::StartReduce:
+      return unit.gradient_bytes;
+    default:
+      return unit.all_reduce_bytes;
+  }
+}
+
 /// The line on which the collective flies that this span awaits.
 std::optional<Line> ends_flight(SpanKind kind) {
   switch (kind) {
@@ -45,9 +57,9 @@ SpanKind start_of(SpanKind await) {
 
 class TraceJson {
  public:
-  TraceJson(const StepTrace& trace, std::span<const std::string> names,
+  TraceJson(const StepTrace& trace, std::span<const ScheduledUnit> units,
             int rank)
-      : trace_(trace), names_(names), rank_(rank) {}
+      : trace_(trace), units_(units), rank_(rank) {}
 
   std::string write() {
     name_lines();
@@ -57,7 +69,8 @@ class TraceJson {
       }
     }
     return nlohmann::json{{"traceEvents", std::move(events_)},
-                          {"displayTimeUnit", "ms"}}
+                          {"displayTimeUnit", "ms"},
+                          {"otherData", {{"begin_ns", trace_.begin_ns()}}}}
         .dump();
   }
 
@@ -77,6 +90,7 @@ class TraceJson {
         span.kind == SpanKind::Forward || span.kind == SpanKind::Backward;
     event(of_unit ? Line::Units : Line::Actions, span, span.begin_ns);
     if (begins_flight(span.kind)) {
+      events_.back()["args"] = {{"bytes", bytes_of(span.kind, unit_of(span))}};
       flying_[{span.kind, span.unit}] = span.begin_ns;
     } else if (const auto line = ends_flight(span.kind)) {
       const auto start = flying_.find({start_of(span.kind), span.unit});
@@ -102,10 +116,14 @@ class TraceJson {
     const bool bare = line != Line::Units && line != Line::Actions;
     std::string result = bare ? "" : std::string(to_string(span.kind));
     if (span.unit >= 0) {
-      const std::string& name = names_[static_cast<std::size_t>(span.unit)];
+      const std::string& name = unit_of(span).name;
       result += (bare ? "" : " ") + (name.empty() ? "(root)" : name);
     }
     return result;
+  }
+
+  [[nodiscard]] const ScheduledUnit& unit_of(const Span& span) const {
+    return units_[static_cast<std::size_t>(span.unit)];
   }
 
   static double microseconds(std::int64_t ns) {
@@ -113,7 +131,7 @@ class TraceJson {
   }
 
   const StepTrace& trace_;
-  std::span<const std::string> names_;
+  std::span<const ScheduledUnit> units_;
   int rank_;
   std::map<std::pair<SpanKind, int>, std::int64_t> flying_;
   nlohmann::json events_ = nlohmann::json::array();
@@ -122,8 +140,8 @@ class TraceJson {
 }  // namespace
 
 std::string to_trace_json(const StepTrace& trace,
-                          std::span<const std::string> names, int rank) {
-  return TraceJson(trace, names, rank).write();
+                          std::span<const ScheduledUnit> units, int rank) {
+  return TraceJson(trace, units, rank).write();
 }
 
 }  // namespace accordion

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "accordion/fsdp/step_trace.h"
+#include "accordion/schedule/step_schedule.h"
 
 namespace accordion {
 
@@ -13,9 +14,12 @@ namespace accordion {
 /// the training loop do, and the collectives in flight, from their start to the
 /// end of their await, each on a line of its own.
 ///
-/// `names` are those of the units, by index; `rank` is the process to show.
+/// Times count from the beginning of the step, which is `begin_ns` of
+/// "otherData" on the steady clock that the ranks of a host share. What starts
+/// a collective has the bytes of its full tensor as an argument. `rank` is the
+/// process to show.
 [[nodiscard]] std::string to_trace_json(const StepTrace& trace,
-                                        std::span<const std::string> names,
+                                        std::span<const ScheduledUnit> units,
                                         int rank);
 
 }  // namespace accordion

@@ -66,12 +66,8 @@ class Bench {
 
  private:
   std::string trace_json() {
-    std::vector<std::string> names;
-    for (const ScheduledUnit& unit :
-         step_schedule(step_.model().module()).units) {
-      names.push_back(unit.name);
-    }
-    return to_trace_json(*trace_, names, world_.rank());
+    return to_trace_json(*trace_, step_schedule(step_.model().module()).units,
+                         world_.rank());
   }
 
   void take(std::int64_t step) {

@@ -191,6 +191,19 @@ TEST_F(Cli, BenchPrintsATableOrJsonAndLeavesNoRunFolder) {
                    .empty());
 }
 
+TEST_F(Cli, BenchTracesEveryRankWhereTheFileNamesIt) {
+  write_config();
+  const CommandResult bench = shell(
+      "$accordion bench run.toml --nproc 2 --steps 1 --trace step-{rank}.json");
+  ASSERT_EQ(bench.exit_code, 0) << bench.output;
+  for (const int rank : {0, 1}) {
+    const auto trace = nlohmann::json::parse(
+        read_file(folder_.path() / ("step-" + std::to_string(rank) + ".json")));
+    EXPECT_EQ(trace["traceEvents"][0]["pid"], rank);
+    EXPECT_GT(trace["otherData"]["begin_ns"], 0);
+  }
+}
+
 TEST_F(Cli, BenchSaysWhatIsWrongBeforeItMeasures) {
   write_config();
   EXPECT_THAT(shell("$accordion bench").output,

@@ -189,8 +189,9 @@ TEST(StepTrace, JsonShowsSpansAndFlights) {
   trace.end(SpanKind::Forward, 0);
   trace.begin(SpanKind::Optimizer);  // never ends: not shown
   trace.end_step();
-  const std::vector<std::string> names = {"", "blocks.0"};
-  const auto json = nlohmann::json::parse(to_trace_json(trace, names, 3));
+  const std::vector<ScheduledUnit> units = {
+      {.name = ""}, {.name = "blocks.0", .unsharded_bytes = 640}};
+  const auto json = nlohmann::json::parse(to_trace_json(trace, units, 3));
   std::vector<std::string> shown;
   for (const auto& event : json["traceEvents"]) {
     EXPECT_EQ(event["pid"], 3);
@@ -198,6 +199,11 @@ TEST(StepTrace, JsonShowsSpansAndFlights) {
       EXPECT_GE(event["ts"], 0.0);
       EXPECT_GE(event["dur"], 0.0);
       shown.push_back(event["name"]);
+      EXPECT_EQ(event.contains("args"),
+                event["name"] == "start gather blocks.0");
+      if (event.contains("args")) {
+        EXPECT_EQ(event["args"]["bytes"], 640);
+      }
     }
   }
   EXPECT_EQ(shown,
