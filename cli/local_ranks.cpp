@@ -11,6 +11,13 @@
 
 namespace accordion::cli {
 
+void add_no_bind(CLI::App& command, bool& bind_to_cores) {
+  command.add_flag(
+      "--no-bind{false}", bind_to_cores,
+      "Let ranks run on all cores; else each gets a part of its own, where "
+      "there are at least as many cores as ranks");
+}
+
 CLI::Option* add_run_options(CLI::App& command, RunFlags& flags,
                              const std::string& about) {
   CLI::Option* const config = command.add_option("config", flags.config, about);
@@ -21,6 +28,7 @@ CLI::Option* add_run_options(CLI::App& command, RunFlags& flags,
                   "Ranks to start on this host; leave it out under torchrun, "
                   "mpirun or srun (default 1)")
       ->check(CLI::PositiveNumber);
+  add_no_bind(command, flags.bind_to_cores);
   return config;
 }
 
@@ -48,6 +56,7 @@ int start_ranks(const std::string& name, const TrainConfig& config,
   }
   launch.num_ranks = flags.num_ranks;
   launch.rank0_keeps_terminal = true;
+  launch.bind_to_cores = flags.bind_to_cores;
   return run_local_ranks(launch);
 }
 

@@ -16,7 +16,11 @@ struct RunFlags {
   std::string config;
   std::vector<std::string> overrides;
   int num_ranks = 0;  ///< 0: not given
+  bool bind_to_cores = true;
 };
+
+/// Adds --no-bind, which clears `bind_to_cores`.
+void add_no_bind(CLI::App& command, bool& bind_to_cores);
 
 /// Adds the options to `command`, the configuration with its own `about`.
 /// Returns that one.

@@ -5,6 +5,7 @@
 
 #include "accordion/comm/launcher.h"
 #include "cli/commands.h"
+#include "cli/local_ranks.h"
 
 namespace accordion::cli {
 
@@ -17,6 +18,7 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--nproc", options->num_ranks, "Ranks to start")
       ->check(CLI::PositiveNumber)
       ->required();
+  add_no_bind(*command, options->bind_to_cores);
   command
       ->add_option("program", options->command,
                    "PROGRAM and its arguments, after --")

@@ -23,6 +23,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "accordion/comm/cores.h"
 #include "accordion/comm/line_prefixer.h"
 #include "accordion/comm/shm/file_descriptor.h"
 
@@ -54,9 +55,9 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// A training step allocates and frees the same large tensors again and again. By
-// default glibc maps and unmaps each, so that every step takes page faults for
-// all of them; kept on the heap, in huge pages, they cost none.
+// A training step allocates and frees the same large tensors again and again.
+// By default glibc maps and unmaps each, so that every step takes page faults
+// for all of them; kept on the heap, in huge pages, they cost none.
 constexpr const char* kHeapTunables =
     "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592:"
     "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1";
@@ -209,6 +210,7 @@ class Launcher {
 
   const LaunchOptions& options_;
   const pid_t launcher_pid_;
+  const CoreSet cores_ = CoreSet::of_this_thread();
   Signals signals_;
   std::vector<Child> children_;
   std::vector<LinePrefixer> outputs_;
@@ -239,6 +241,9 @@ void Launcher::start(int rank, int port) {
     fail("cannot start a rank");
   }
   if (pid == 0) {
+    if (options_.bind_to_cores && cores_.count() >= options_.num_ranks) {
+      cores_.part(rank, options_.num_ranks).bind_this_thread();
+    }
     become_rank(std::move(environment), out.second.get(), err.second.get());
   }
   children_.push_back({.pid = pid, .running = true});

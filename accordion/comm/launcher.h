@@ -15,6 +15,10 @@ struct LaunchOptions {
   /// Rank 0 keeps the launcher's stdin, stdout and stderr, a terminal included,
   /// and its lines get no prefix.
   bool rank0_keeps_terminal = false;
+  /// Gives each rank its part of the cores that the launcher may use, where
+  /// there is at least one for each, so that ranks do not wander from caches
+  /// and memory that they have warmed.
+  bool bind_to_cores = true;
   /// How long ranks may take to end after SIGTERM before they are killed.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
 };
@@ -23,12 +27,13 @@ struct LaunchOptions {
 ///
 /// Each rank sees torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
 /// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID) with a free
-/// port and a run id of this launch. Unless they are set: OMP_NUM_THREADS=1, and
-/// GLIBC_TUNABLES that keep large blocks on the heap (no page faults in steps).
-/// Lines of its output are passed on with "[rank r] " before them. SIGINT,
-/// SIGTERM and SIGHUP are passed on to all ranks. When one fails the others are
-/// ended, and stderr says which failed first and how. Ranks do not outlive the
-/// launcher.
+/// port and a run id of this launch. Unless they are set: OMP_NUM_THREADS=1,
+/// and GLIBC_TUNABLES that keep large blocks on the heap (no page faults in
+/// steps). Each runs on cores of its own, see bind_to_cores. Lines of its
+/// output are passed on with "[rank r] " before them.
+/// SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When one fails the
+/// others are ended, and stderr says which failed first and how. Ranks do not
+/// outlive the launcher.
 ///
 /// Returns 0, or what a shell would for the rank that failed first: its exit
 ///         code, or 128 + signal

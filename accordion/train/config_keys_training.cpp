@@ -34,8 +34,8 @@ std::vector<ConfigKey> training_keys() {
        .range = at_least(1)},
       {.name = "train.threads",
        .field = ACCORDION_FIELD(train.threads),
-       .doc = "Compute threads per rank; 0: the host's cores divided by its "
-              "ranks.",
+       .doc = "Compute threads per rank; 0: one for each core that it may "
+              "use, shared with the ranks that may use the same.",
        .range = at_least(0)},
       {.name = "train.nonfinite",
        .field = ACCORDION_FIELD(train.nonfinite),

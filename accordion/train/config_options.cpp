@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/config_options.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -58,13 +55,6 @@ std::int64_t num_replicas(const TrainConfig& config,
   }
   const int hosts = rendezvous.world_size / rendezvous.local_world_size;
   return hosts > 1 ? hosts : 2;
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const bool known = ::sched_getaffinity(0, sizeof(cores), &cores) == 0;
-  return known ? CPU_COUNT(&cores) : 1;
 }
 
 }  // namespace
@@ -124,11 +114,9 @@ LrSchedule lr_schedule(const TrainConfig& config) {
                        : WsdShape::OneMinusSqrt};
 }
 
-int compute_threads(const TrainConfig& config, const Rendezvous& rendezvous) {
-  if (config.train.threads > 0) {
-    return static_cast<int>(config.train.threads);
-  }
-  return std::max(1, usable_cores() / rendezvous.local_world_size);
+int compute_threads(const TrainConfig& config, int cores) {
+  return config.train.threads > 0 ? static_cast<int>(config.train.threads)
+                                  : cores;
 }
 
 }  // namespace accordion

@@ -23,8 +23,7 @@ LrSchedule lr_schedule(const TrainConfig& config);
 std::vector<MeshAxis> mesh_axes(const TrainConfig& config,
                                 const Rendezvous& rendezvous);
 
-/// Compute threads of a rank: train.threads, or an equal part of the cores that
-/// this process may use, at least 1.
-int compute_threads(const TrainConfig& config, const Rendezvous& rendezvous);
+/// Compute threads of a rank: train.threads, or one for each of its cores.
+int compute_threads(const TrainConfig& config, int cores);
 
 }  // namespace accordion

@@ -1,23 +1,68 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/run_setup.h"
 
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
+#include "accordion/comm/cores.h"
+#include "accordion/comm/hierarchical/host_layout.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/training_model.h"
 
 namespace accordion {
 
+namespace {
+
+/// Where a rank may compute.
+struct Place {
+  std::uint64_t host = 0;  ///< a hash of the host's identity
+  CoreSet::Words cores = {};
+};
+static_assert(sizeof(Place) % sizeof(std::uint64_t) == 0);
+
+/// Of this host's cores, those for this rank to compute on: ranks may have been
+/// bound to cores of their own, or share all of them.
+///
+/// Comm  one all-gather of 136 bytes a rank
+int own_cores(Communicator& world, const Rendezvous& rendezvous) {
+  const std::string host =
+      rendezvous.host.empty() ? detail::host_identity() : rendezvous.host;
+  const Place mine{.host = std::hash<std::string>()(host),
+                   .cores = CoreSet::of_this_thread().words()};
+  std::vector<Place> all(static_cast<std::size_t>(world.world_size()));
+  const GatherPart part{.local = &mine,
+                        .local_dtype = DType::Int64,
+                        .full = all.data(),
+                        .full_dtype = DType::Int64,
+                        .numel = sizeof(Place) / sizeof(std::uint64_t)};
+  world.all_gather_into({&part, 1}, nullptr, "cores").wait();
+  std::vector<CoreSet> of_host;
+  int index = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].host == mine.host) {
+      index += static_cast<int>(rank) < world.rank() ? 1 : 0;
+      of_host.emplace_back(all[rank].cores);
+    }
+  }
+  return cores_of_rank(of_host, index);
+}
+
+}  // namespace
+
 RunSetup prepare_run(const TrainConfig& config, const Rendezvous& rendezvous) {
-  at::set_num_threads(compute_threads(config, rendezvous));
   const LlamaConfig model = open_model_config(config);
   auto tokenizer = open_tokenizer(config.data.tokenizer);
   check_data(config, *tokenizer, model.vocab_size);
   DeviceMesh mesh = DeviceMesh::connect(
       rendezvous,
       {.backend = config.fsdp.backend, .axes = mesh_axes(config, rendezvous)});
+  at::set_num_threads(
+      compute_threads(config, own_cores(mesh.world(), rendezvous)));
   RunData data = open_data_together(config, *tokenizer, model.vocab_size,
                                     rendezvous, mesh.world());
   TrainConfig resolved = with_steps(config, data.sampler);

@@ -25,7 +25,7 @@ struct RunSetup {
 /// meets the other ranks and opens the data with them.
 ///
 /// Requires  the same configuration on every rank
-/// Comm      that of DeviceMesh::connect and open_data_together
+/// Comm      that of DeviceMesh::connect and open_data_together, one all-gather
 /// Throws    std::invalid_argument for what the configuration got wrong,
 ///           CommError
 RunSetup prepare_run(const TrainConfig& config, const Rendezvous& rendezvous);

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "accordion/comm/cores.h"
 #include "tests/comm/collective_checks.h"
 #include "tests/support/rank_harness.h"
 
@@ -28,6 +29,7 @@ const RankProgram kLauncher("launcher", [](const RankContext& c) {
   options.grace = std::chrono::milliseconds(500);
   for (const std::string& word : c.arguments) {
     options.rank0_keeps_terminal |= word == "keep";
+    options.bind_to_cores &= word != "unbound";
     if (word == "missing") {
       options.command = {"./no-such-program"};
     }
@@ -75,6 +77,22 @@ TEST(Launcher, KeepsLargeBlocksOnTheHeapUnlessTunablesAreSet) {
   unsetenv("GLIBC_TUNABLES");
   expect_text(launch(1, "echo heap=$GLIBC_TUNABLES"),
               "[rank 0] heap=glibc.malloc.mmap_max=0");
+}
+
+TEST(Launcher, RanksHaveCoresOfTheirOwnWhereThereAreEnough) {
+  const int cores = CoreSet::of_this_thread().count();
+  const auto expect_cores = [](int ranks, int each, const std::string& word) {
+    const RankResult result =
+        launch(ranks, "echo $(env -u OMP_NUM_THREADS nproc) cores", word);
+    for (int rank = 0; rank < ranks; ++rank) {
+      expect_text(result, "[rank " + std::to_string(rank) + "] " +
+                              std::to_string(each) + " cores\n");
+    }
+  };
+  expect_cores(cores, 1, "");
+  expect_cores(1, cores, "");
+  expect_cores(cores + 1, cores, "");
+  expect_cores(cores, cores, "unbound");
 }
 
 TEST(Launcher, LinesStayWholeAndTheLastNeedsNoNewline) {

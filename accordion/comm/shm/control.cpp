@@ -25,12 +25,6 @@ constexpr auto kSpin = std::chrono::microseconds(30);
 // After so long the peer may be waiting for this very core.
 constexpr auto kSpinAlone = std::chrono::microseconds(3);
 
-bool core_per_rank(int world_size) {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
-         world_size <= CPU_COUNT(&cores);
-}
-
 void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -70,10 +64,11 @@ Control::Control(ControlBlock& block, PeerWatch& watch,
       world_size_(options.world_size),
       names_(options.members),
       timeout_(options.timeout),
-      may_spin_(core_per_rank(world_size_)),
       row_(block.row(rank_)),
       suspicions_(static_cast<std::size_t>(world_size_)) {
   row_.pid = getpid();
+  const CoreSet::Words cores = CoreSet::of_this_thread().words();
+  std::copy(cores.begin(), cores.end(), row_.cores.begin());
 }
 
 Control::~Control() {
@@ -119,10 +114,32 @@ bool Control::reached(Counter counter, std::uint64_t threshold) const {
   return true;
 }
 
-bool Control::spin(const Wait& wait) const {
+/// Ranks may be bound to cores of their own, or share all of them.
+bool Control::may_spin() {
+  if (!core_per_rank_) {
+    CoreSet all;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      CoreSet::Words words;
+      const auto& cores = block_.row(rank).cores;
+      std::copy(cores.begin(), cores.end(), words.begin());
+      const CoreSet theirs(words);
+      if (theirs.count() == 0) {
+        return false;  // not here yet
+      }
+      all |= theirs;
+    }
+    core_per_rank_ = world_size_ <= all.count();
+  }
+  return *core_per_rank_;
+}
+
+bool Control::spin(const Wait& wait) {
+  if (!may_spin()) {
+    return false;
+  }
   const auto start = Clock::now();
   auto now = start;
-  for (; may_spin_ && now < start + kSpin; now = Clock::now()) {
+  for (; now < start + kSpin; now = Clock::now()) {
     if (now > start + kSpinAlone) {
       sched_yield();
     }

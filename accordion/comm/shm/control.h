@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,7 +90,8 @@ class Control {
     std::uint64_t heartbeat = 0;
   };
 
-  [[nodiscard]] bool spin(const Wait& wait) const;
+  [[nodiscard]] bool may_spin();
+  [[nodiscard]] bool spin(const Wait& wait);
   [[nodiscard]] bool reached_by(int rank, const Wait& wait) const;
   void check_peers(const Wait& wait);
   void check_deaths(const Wait& wait);
@@ -113,7 +115,7 @@ class Control {
   const int world_size_;
   const RankNames names_;
   const std::chrono::milliseconds timeout_;
-  const bool may_spin_;
+  std::optional<bool> core_per_rank_;  ///< once all ranks said where they run
   RankRow& row_;
   std::uint64_t steps_agreed_ = 0;
   std::string failure_;

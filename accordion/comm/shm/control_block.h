@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "accordion/comm/communicator.h"
+#include "accordion/comm/cores.h"
 
 // [Note: shm protocol] Ranks talk through one block of shared memory with a row
 // per rank. A rank writes its own row only, and a row holds counters that only
@@ -79,6 +80,8 @@ struct alignas(64) RankRow {
   /// The peer with which it disagrees, plus one; set before `state`.
   std::atomic<std::uint32_t> disagrees_with;
   pid_t pid;
+  /// Where the rank may run: CoreSet::words, all zero before it came.
+  std::array<std::atomic<std::uint64_t>, CoreSet::Words().size()> cores;
   std::array<char, 1024> failure;  ///< why `state` is Failed
   /// Outcome of step n of an allocation in slot n % 2; empty: success.
   std::array<std::array<char, 512>, 2> outcome;
