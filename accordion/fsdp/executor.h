@@ -131,15 +131,17 @@ class Executor : public FsdpUnit::Listener,
   void follow(const StepSchedule& schedule);
   [[nodiscard]] std::vector<ScheduledUnit> describe_pass() const;
   [[nodiscard]] bool matches(ActionKind kind, int unit) const;
+  void run_actions();
+  void replan();
+
+  // Ranks whose programs differ: executor_joining.cpp.
+  void take_turns(const std::optional<Action>& mine);
+  void leave_schedule(const Action& marker);
   [[nodiscard]] int scheduled_depth(ActionKind begin, ActionKind end,
                                     int unit) const;
   [[nodiscard]] bool is_inside(ActionKind kind, int unit) const;
   bool join_up_to(ActionKind kind, int unit);
   void join(const Action& action);
-  void take_turns(const std::optional<Action>& mine);
-  void leave_schedule(const Action& marker);
-  void run_actions();
-  void replan();
 
   // Actions: executor_actions.cpp.
   void do_action(const Action& action);

@@ -5,23 +5,21 @@
 
 namespace accordion {
 
-namespace {
-
-/// The first marker of a schedule.
-Action first_of(const StepSchedule& schedule) {
+std::optional<Action> first_marker(const StepSchedule& schedule) {
   const auto first =
       std::find_if(schedule.actions.begin(), schedule.actions.end(),
                    [](const Action& action) { return is_marker(action.kind); });
-  return {first->kind, first->unit};
+  if (first == schedule.actions.end()) {
+    return std::nullopt;
+  }
+  return Action{first->kind, first->unit};
 }
-
-}  // namespace
 
 const StepSchedule* ScheduleCache::find(const std::vector<ScheduledUnit>& units,
                                         const Action& first) {
   const StepSchedule* other = nullptr;
   for (auto i = schedules_.rbegin(); i != schedules_.rend(); ++i) {
-    if (first_of(*i) != first) {
+    if (first_marker(*i) != first) {
       continue;
     }
     if (i->units == units) {
@@ -33,9 +31,9 @@ const StepSchedule* ScheduleCache::find(const std::vector<ScheduledUnit>& units,
 }
 
 const StepSchedule& ScheduleCache::put(StepSchedule schedule) {
-  const Action first = first_of(schedule);
+  const std::optional<Action> first = first_marker(schedule);
   std::erase_if(schedules_, [&](const StepSchedule& old) {
-    return old.units == schedule.units && first_of(old) == first;
+    return old.units == schedule.units && first_marker(old) == first;
   });
   if (schedules_.size() == kMost) {
     schedules_.erase(schedules_.begin());

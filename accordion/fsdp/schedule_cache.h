@@ -8,6 +8,9 @@
 
 namespace accordion {
 
+/// The marker with which a schedule's program begins; none where there is none.
+[[nodiscard]] std::optional<Action> first_marker(const StepSchedule& schedule);
+
 /// The schedules of a module's passes: one for each kind of pass ([Note: pass])
 /// and each program, told apart by its first marker.
 ///
