@@ -166,7 +166,7 @@ TEST(Programs, UnitThatCallsItself) {
                                  testing::seeded<Unit<Around>>()};
   on_ranks(2, [&](const DeviceMesh& mesh) {
     auto& net = nets[static_cast<std::size_t>(mesh.rank())];
-    fully_shard(net, mesh);
+    fully_shard(net, mesh, {.reshard_after_forward = true});
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
       run(net);
