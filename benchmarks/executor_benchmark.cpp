@@ -8,14 +8,10 @@
 // communicator plays, and plainly, in turn; a row is the median of the repeats
 // in processor time. The last columns: making the schedule of the pass for 2
 // and for 4,096 ranks, from its recorded markers.
-#include <ctime>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <iterator>
-#include <string>
 #include <vector>
 
 #include <torch/nn/modules/linear.h>
@@ -23,68 +19,30 @@
 
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
-#include "accordion/module/unit.h"
+#include "benchmarks/stack.h"
+#include "benchmarks/timing.h"
 
 namespace {
 
 using accordion::Unit;
+using accordion::benchmarks::median;
+using accordion::benchmarks::processor_ms;
+using Plain = accordion::benchmarks::PlainStack<torch::nn::Linear>;
+using Sharded = Unit<accordion::benchmarks::UnitStack<torch::nn::Linear>>;
 
 constexpr int kWidth = 4;
 
-template <template <class> class Wrap>
-struct StackImpl : torch::nn::Module {
-  explicit StackImpl(int depth) {
-    for (int i = 0; i < depth; ++i) {
-      layers.push_back(
-          this->register_module("layer" + std::to_string(i),
-                                Wrap<torch::nn::Linear>(kWidth, kWidth)));
-    }
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& layer : layers) {
-      x = layer(x);
-    }
-    return x;
-  }
-  std::vector<Wrap<torch::nn::Linear>> layers;
-};
-template <class Holder>
-using Plain = Holder;
-struct PlainStack : torch::nn::ModuleHolder<StackImpl<Plain>> {
-  using ModuleHolder::ModuleHolder;
-};
-struct UnitStack : torch::nn::ModuleHolder<StackImpl<Unit>> {
-  using ModuleHolder::ModuleHolder;
-};
-
-double microseconds(const std::function<void()>& body) {
-  const auto now = [] {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) * 1e6 +
-           static_cast<double>(time.tv_nsec) * 1e-3;
-  };
-  const double start = now();
-  body();
-  return now() - start;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
+/// Microseconds of a step.
 template <class Net>
 double step(Net& net, const torch::Tensor& batch) {
-  return microseconds([&] {
-    net->zero_grad(/*set_to_none=*/true);
-    net(batch).sum().backward();
-  });
+  return 1e3 * processor_ms([&] {
+           net->zero_grad(/*set_to_none=*/true);
+           net(batch).sum().backward();
+         });
 }
 
-Unit<UnitStack> sharded_stack(int depth, int world_size) {
-  Unit<UnitStack> net(depth);
+Sharded sharded_stack(int depth, int world_size) {
+  Sharded net(depth, kWidth, kWidth);
   const auto mesh = accordion::DeviceMesh::connect(
       {.rank = 0, .world_size = world_size}, {.backend = "fake"});
   accordion::fully_shard(net, mesh);
@@ -92,19 +50,18 @@ Unit<UnitStack> sharded_stack(int depth, int world_size) {
 }
 
 /// Milliseconds to make the schedule of a pass.
-double schedule_ms(Unit<UnitStack>& net, const torch::Tensor& batch) {
+double schedule_ms(Sharded& net, const torch::Tensor& batch) {
   step(net, batch);
   const accordion::StepSchedule recorded = accordion::step_schedule(*net);
   const std::vector<accordion::Action> markers =
       accordion::markers_of(recorded);
-  return 1e-3 * microseconds([&] {
-           (void)accordion::make_schedule(recorded.units, markers, {});
-         });
+  return processor_ms(
+      [&] { (void)accordion::make_schedule(recorded.units, markers, {}); });
 }
 
 void measure(int depth, int repeats) {
-  Unit<UnitStack> net = sharded_stack(depth, 2);
-  PlainStack plain(depth);
+  Sharded net = sharded_stack(depth, 2);
+  Plain plain(depth, kWidth, kWidth);
   const auto batch = torch::ones({1, kWidth});
   for (int warm_up = 0; warm_up < 3; ++warm_up) {
     step(net, batch);
@@ -115,7 +72,7 @@ void measure(int depth, int repeats) {
     with.push_back(step(net, batch));
     without.push_back(step(plain, batch));
   }
-  Unit<UnitStack> of_many = sharded_stack(depth, 4096);
+  Sharded of_many = sharded_stack(depth, 4096);
   std::printf("%6d %12.2f %12.2f %12.2f %14.2f %14.2f\n", depth,
               median(with) / depth, median(without) / depth,
               (median(with) - median(without)) / depth, schedule_ms(net, batch),

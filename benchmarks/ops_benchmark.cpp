@@ -5,8 +5,6 @@
 //
 // Every pair is measured alternately; the median of a few repeats is printed,
 // in processor time.
-#include <ctime>
-
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -16,10 +14,13 @@
 #include <torch/torch.h>
 
 #include "accordion/ops/composite.h"
+#include "benchmarks/timing.h"
 
 namespace {
 
 namespace ops = accordion::ops;
+using accordion::benchmarks::median;
+using accordion::benchmarks::processor_ms;
 using at::Tensor;
 
 struct Model {
@@ -49,32 +50,14 @@ constexpr Operators kComposite{
     ops::composite::rms_norm, ops::composite::rope, ops::composite::swiglu,
     ops::composite::causal_attention, ops::composite::cross_entropy};
 
-/// Processor time of this thread, which others on the machine do not lengthen.
-double milliseconds(const std::function<void()>& body) {
-  const auto now = [] {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) * 1e3 +
-           static_cast<double>(time.tv_nsec) * 1e-6;
-  };
-  const double start = now();
-  body();
-  return now() - start;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 /// Runs both, alternately, and prints their medians.
 void compare(const std::string& what, at::ScalarType dtype, int repeats,
              const std::function<void(const Operators&)>& body) {
   std::vector<double> fused;
   std::vector<double> composite;
   for (int i = -1; i < repeats; ++i) {
-    const double ours = milliseconds([&] { body(kFused); });
-    const double theirs = milliseconds([&] { body(kComposite); });
+    const double ours = processor_ms([&] { body(kFused); });
+    const double theirs = processor_ms([&] { body(kComposite); });
     if (i >= 0) {  // the first of each is the warm-up
       fused.push_back(ours);
       composite.push_back(theirs);

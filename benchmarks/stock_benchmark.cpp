@@ -21,52 +21,21 @@
 
 #include "accordion/comm/local_meshes.h"
 #include "accordion/fsdp/fully_shard.h"
-#include "accordion/module/unit.h"
 #include "accordion/optim/adamw.h"
+#include "benchmarks/stack.h"
+#include "benchmarks/timing.h"
 
 namespace {
 
-using accordion::Unit;
+using accordion::benchmarks::median;
+using Layer = torch::nn::TransformerEncoderLayer;
+using Plain = accordion::benchmarks::PlainStack<Layer>;
+using Sharded = accordion::Unit<accordion::benchmarks::UnitStack<Layer>>;
 
 constexpr int kLayers = 6;
 constexpr int kWidth = 512;
 constexpr int kTokens = 128;
 constexpr int kBatch = 8;
-
-template <template <class> class Wrap>
-struct StackImpl : torch::nn::Module {
-  StackImpl() {
-    const auto options = torch::nn::TransformerEncoderLayerOptions(kWidth, 8)
-                             .dim_feedforward(4 * kWidth)
-                             .dropout(0.0);
-    for (int i = 0; i < kLayers; ++i) {
-      layers.push_back(this->register_module(
-          "layer" + std::to_string(i),
-          Wrap<torch::nn::TransformerEncoderLayer>(options)));
-    }
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    for (auto& layer : layers) {
-      x = layer(x);
-    }
-    return x;
-  }
-  std::vector<Wrap<torch::nn::TransformerEncoderLayer>> layers;
-};
-template <class Holder>
-using Plain = Holder;
-struct PlainStack : torch::nn::ModuleHolder<StackImpl<Plain>> {
-  using ModuleHolder::ModuleHolder;
-};
-struct UnitStack : torch::nn::ModuleHolder<StackImpl<Unit>> {
-  using ModuleHolder::ModuleHolder;
-};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 template <class Net, class Optimizer>
 void train_step(Net& net, Optimizer& optimizer, const torch::Tensor& batch) {
@@ -96,14 +65,17 @@ int main(int argc, char** argv) {
   torch::manual_seed(mesh.rank());
   const auto batch = torch::randn({kTokens, kBatch, kWidth});
 
+  const auto layer = torch::nn::TransformerEncoderLayerOptions(kWidth, 8)
+                         .dim_feedforward(4 * kWidth)
+                         .dropout(0.0);
   torch::manual_seed(1);
-  Unit<UnitStack> sharded;
+  Sharded sharded(kLayers, layer);
   accordion::fully_shard(sharded, mesh);
   accordion::AdamW sharded_optimizer(*sharded, {.lr = 1e-4});
-  Unit<UnitStack> whole;
+  Sharded whole(kLayers, layer);
   accordion::fully_shard(whole, alone.front());
   accordion::AdamW whole_optimizer(*whole, {.lr = 1e-4});
-  PlainStack plain;
+  Plain plain(kLayers, layer);
   torch::optim::AdamW plain_optimizer(plain->parameters(), 1e-4);
 
   std::vector<Way> ways;

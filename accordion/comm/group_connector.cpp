@@ -153,9 +153,9 @@ GroupConnector host_connector(const Rendezvous& rendezvous,
     return shm_connector(rendezvous, options);
   }
   const GlooStore store = connect_store(rendezvous, options);
-  const std::vector<std::string> identities = store.exchange(
-      "host", rendezvous.host.empty() ? host_identity() : rendezvous.host,
-      rendezvous.rank, RankNames(), rendezvous.world_size);
+  const std::vector<std::string> identities =
+      store.exchange("host", host_of(rendezvous), rendezvous.rank, RankNames(),
+                     rendezvous.world_size);
   return HostGroups(
       number_hosts(identities), ShmGroups(rendezvous, options.timeout),
       GlooGroups(store, options), options.backend == "hierarchical");

@@ -30,10 +30,9 @@ struct LaunchOptions {
 /// port and a run id of this launch. Unless they are set: OMP_NUM_THREADS=1,
 /// and GLIBC_TUNABLES that keep large blocks on the heap (no page faults in
 /// steps). Each runs on cores of its own, see bind_to_cores. Lines of its
-/// output are passed on with "[rank r] " before them.
-/// SIGINT, SIGTERM and SIGHUP are passed on to all ranks. When one fails the
-/// others are ended, and stderr says which failed first and how. Ranks do not
-/// outlive the launcher.
+/// output are passed on with "[rank r] " before them. SIGINT, SIGTERM and
+/// SIGHUP are passed on to all ranks. When one fails the others are ended, and
+/// stderr says which failed first and how. Ranks do not outlive the launcher.
 ///
 /// Returns 0, or what a shell would for the rank that failed first: its exit
 ///         code, or 128 + signal

@@ -7,6 +7,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "accordion/comm/gather_values.h"
 #include "accordion/fsdp/fsdp_state.h"
 
 namespace accordion {
@@ -138,14 +139,8 @@ void set_backward_prefetch(torch::nn::Module& unit,
 bool any_rank_has_data(const torch::nn::Module& root, bool has_data) {
   const UnitRef ref = units_below(root, "any_rank_has_data").front();
   Communicator& world = ref.state->mesh.world();
-  const std::int32_t mine = has_data ? 1 : 0;
-  std::vector<std::int32_t> all(static_cast<std::size_t>(world.world_size()));
-  const GatherPart part{.local = &mine,
-                        .local_dtype = DType::Int32,
-                        .full = all.data(),
-                        .full_dtype = DType::Int32,
-                        .numel = 1};
-  world.all_gather_into({&part, 1}, nullptr, "any_rank_has_data").wait();
+  const std::vector<std::int32_t> all =
+      gather_values<std::int32_t>(world, has_data ? 1 : 0, "any_rank_has_data");
   return std::any_of(all.begin(), all.end(),
                      [](std::int32_t flag) { return flag != 0; });
 }

@@ -61,18 +61,13 @@ int Executor::scheduled_depth(ActionKind begin, ActionKind end,
 /// Whether the marker needs nothing: this rank enters what the schedule is in
 /// anyway, or leaves what it stays in ([Note: turns] on a schedule).
 bool Executor::is_inside(ActionKind kind, int unit) const {
-  switch (kind) {
-    case ActionKind::Forward:
-    case ActionKind::ForwardEnd: {
-      // Without the call that begins or ends here.
-      const int own = progress_of(unit).open_forwards;
-      return own <
-             scheduled_depth(ActionKind::Forward, ActionKind::ForwardEnd, unit);
-    }
-    default:
-      return scheduled_depth(ActionKind::Backward, ActionKind::BackwardEnd,
-                             unit) > 0;
+  if (is_of_forward(kind)) {
+    // Without the call that begins or ends here.
+    return progress_of(unit).open_forwards <
+           scheduled_depth(ActionKind::Forward, ActionKind::ForwardEnd, unit);
   }
+  return scheduled_depth(ActionKind::Backward, ActionKind::BackwardEnd, unit) >
+         0;
 }
 
 /// Does what the schedule has before its next such marker, if it has one and

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "accordion/comm/gather_values.h"
+
 namespace accordion {
 
 namespace {
@@ -41,15 +43,9 @@ RankTurns::RankTurns(Communicator& world, std::string label,
       order_(static_cast<int>(units_.size())) {}
 
 Turn RankTurns::next(const Arrival& mine) {
-  const Packed packed = pack(mine);
-  std::vector<Packed> all(static_cast<std::size_t>(world_.world_size()));
-  const GatherPart part{.local = packed.data(),
-                        .local_dtype = DType::Int32,
-                        .full = all.data(),
-                        .full_dtype = DType::Int32,
-                        .numel = static_cast<std::int64_t>(packed.size())};
+  std::vector<Packed> all;
   try {
-    world_.all_gather_into({&part, 1}, nullptr, label_).wait();
+    all = gather_values(world_, pack(mine), label_);
   } catch (const CommError& error) {
     throw CommError(std::string(error.what()) + "\nThis rank came to " +
                     (mine.marker ? describe_marker(*mine.marker, units_)

@@ -79,7 +79,7 @@ void FsdpUnit::finish_unshard() {
 }
 
 CommBuffer& FsdpUnit::reshard() {
-  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, label_);
+  TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, name_);
   if (parameter_state_ == ParameterState::Unsharding) {
     gather_.wait();  // peers may still be writing to the slot
     return free_slot();

@@ -14,10 +14,9 @@ AgreedOrder::AgreedOrder(int num_units)
       last_forward_(static_cast<std::size_t>(num_units), -1) {}
 
 AgreedOrder::Calls& AgreedOrder::calls_of(const Action& marker) {
-  const bool forward = marker.kind == ActionKind::Forward ||
-                       marker.kind == ActionKind::ForwardEnd;
-  return (forward ? forwards_
-                  : backwards_)[static_cast<std::size_t>(marker.unit)];
+  return (is_of_forward(marker.kind)
+              ? forwards_
+              : backwards_)[static_cast<std::size_t>(marker.unit)];
 }
 
 /// Ranks that come to one marker take it together if they are the first to

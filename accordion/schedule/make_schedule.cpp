@@ -261,11 +261,9 @@ std::string display_name(const ScheduledUnit& unit) {
 
 std::string describe_marker(const Action& marker,
                             std::span<const ScheduledUnit> units) {
-  const bool forward = marker.kind == ActionKind::Forward ||
-                       marker.kind == ActionKind::ForwardEnd;
   return fmt::format(
       "the {}{} of unit {}", begins(marker.kind) ? "" : "end of the ",
-      forward ? "forward" : "backward",
+      is_of_forward(marker.kind) ? "forward" : "backward",
       display_name(units[static_cast<std::size_t>(marker.unit)]));
 }
 

@@ -36,6 +36,10 @@ enum class ActionKind : std::uint8_t {
          kind == ActionKind::Backward || kind == ActionKind::BackwardEnd;
 }
 
+[[nodiscard]] constexpr bool is_of_forward(ActionKind kind) {
+  return kind == ActionKind::Forward || kind == ActionKind::ForwardEnd;
+}
+
 struct Action {
   ActionKind kind;
   int unit = 0;  ///< index into StepSchedule::units

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "accordion/comm/cores.h"
+#include "accordion/comm/gather_values.h"
 #include "accordion/comm/hierarchical/host_layout.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/training_model.h"
@@ -23,24 +24,16 @@ struct Place {
   std::uint64_t host = 0;  ///< a hash of the host's identity
   CoreSet::Words cores = {};
 };
-static_assert(sizeof(Place) % sizeof(std::uint64_t) == 0);
 
 /// Of this host's cores, those for this rank to compute on: ranks may have been
 /// bound to cores of their own, or share all of them.
 ///
 /// Comm  one all-gather of 136 bytes a rank
 int own_cores(Communicator& world, const Rendezvous& rendezvous) {
-  const std::string host =
-      rendezvous.host.empty() ? detail::host_identity() : rendezvous.host;
-  const Place mine{.host = std::hash<std::string>()(host),
-                   .cores = CoreSet::of_this_thread().words()};
-  std::vector<Place> all(static_cast<std::size_t>(world.world_size()));
-  const GatherPart part{.local = &mine,
-                        .local_dtype = DType::Int64,
-                        .full = all.data(),
-                        .full_dtype = DType::Int64,
-                        .numel = sizeof(Place) / sizeof(std::uint64_t)};
-  world.all_gather_into({&part, 1}, nullptr, "cores").wait();
+  const Place mine{
+      .host = std::hash<std::string>()(detail::host_of(rendezvous)),
+      .cores = CoreSet::of_this_thread().words()};
+  const std::vector<Place> all = gather_values(world, mine, "cores");
   std::vector<CoreSet> of_host;
   int index = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

@@ -124,4 +124,8 @@ std::string host_identity() {
   return kernel + " " + network.string();
 }
 
+std::string host_of(const Rendezvous& rendezvous) {
+  return rendezvous.host.empty() ? host_identity() : rendezvous.host;
+}
+
 }  // namespace accordion::detail

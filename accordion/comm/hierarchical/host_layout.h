@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "accordion/comm/mesh_grid.h"
+#include "accordion/comm/rendezvous.h"
 
 namespace accordion::detail {
 
@@ -44,5 +45,8 @@ struct HostSplit {
 /// common and others have not: the running kernel and the network namespace,
 /// to which the names of Unix sockets belong.
 [[nodiscard]] std::string host_identity();
+
+/// The same of a rank, whose rendezvous may name another host.
+[[nodiscard]] std::string host_of(const Rendezvous& rendezvous);
 
 }  // namespace accordion::detail
