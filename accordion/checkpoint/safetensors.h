@@ -5,18 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace accordion {
+#include "accordion/checkpoint/checkpoint_error.h"
 
-/// A file or folder of weights that cannot be used: what, where, what to do.
-class CheckpointError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace accordion {
 
 /// One tensor of a safetensors file, as its header describes it.
 struct TensorEntry {

@@ -3,17 +3,21 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/checkpoint/checked_json.h"
+
 namespace accordion::detail {
 namespace {
 
 using nlohmann::json;
+
+/// The header, a tensor, its shape.
+constexpr int kMaxDepth = 3;
 
 /// What the checks below need to say where a fault is.
 struct Place {
@@ -26,44 +30,6 @@ struct Place {
       "[safetensors] '{}', tensor '{}': {}. The file is damaged or was not "
       "written completely; write or download it again.",
       place.file, place.tensor, what));
-}
-
-/// Parses the object, refusing names that appear twice: the parser alone would
-/// keep the last.
-json parse_object(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> names;
-  std::string repeated;
-  const auto watch = [&](int /*depth*/, json::parse_event_t event,
-                         json& parsed) {
-    if (event == json::parse_event_t::object_start) {
-      names.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      names.pop_back();
-    } else if (event == json::parse_event_t::key &&
-               !names.back().insert(parsed.get<std::string>()).second) {
-      repeated = parsed.get<std::string>();
-    }
-    return true;
-  };
-  json header;
-  try {
-    header = json::parse(text, watch);
-  } catch (const json::exception& error) {
-    throw CheckpointError(
-        fmt::format("[safetensors] '{}': the header is not JSON ({}). Is it a "
-                    "safetensors file?",
-                    file, error.what()));
-  }
-  if (!repeated.empty()) {
-    fail({file, repeated}, "the name appears twice in the header");
-  }
-  if (!header.is_object()) {
-    throw CheckpointError(
-        fmt::format("[safetensors] '{}': the header is not a JSON object. Is "
-                    "it a safetensors file?",
-                    file));
-  }
-  return header;
 }
 
 std::int64_t non_negative(const json& value, const char* what,
@@ -199,7 +165,7 @@ std::int64_t safetensors_element_bytes(std::string_view dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view text,
                                            std::int64_t file_bytes,
                                            const std::string& file) {
-  const json object = parse_object(text, file);
+  const json object = parse_checked_json(text, file, kMaxDepth);
   const std::int64_t data_begin =
       kLengthBytes + static_cast<std::int64_t>(text.size());
   SafetensorsHeader header;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/checkpoint/safetensors_writer.h"
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <set>
 #include <system_error>
 
@@ -11,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/checkpoint/durable_file.h"
 #include "accordion/checkpoint/safetensors_header.h"
 
 namespace accordion {
@@ -43,9 +42,12 @@ void check(const TensorData& tensor, std::set<std::string>& names,
   }
 }
 
-std::string make_header(std::span<const TensorData> tensors,
-                        const std::map<std::string, std::string>& metadata,
-                        const std::filesystem::path& path) {
+}  // namespace
+
+std::string safetensors_start(
+    std::span<const TensorData> tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::filesystem::path& path) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) {
     header["__metadata__"] = metadata;
@@ -63,39 +65,31 @@ std::string make_header(std::span<const TensorData> tensors,
   std::string text = header.dump();
   const std::size_t used = detail::kLengthBytes + text.size();
   text.append((kAlignment - used % kAlignment) % kAlignment, ' ');
-  return text;
+  const std::uint64_t length = text.size();
+  std::string start(sizeof(length), '\0');
+  std::memcpy(start.data(), &length, sizeof(length));
+  return start + text;
 }
-
-}  // namespace
 
 void write_safetensors(const std::filesystem::path& path,
                        std::span<const TensorData> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  const std::string header = make_header(tensors, metadata, path);
+  const std::string start = safetensors_start(tensors, metadata, path);
+  std::size_t bytes = start.size();
+  for (const TensorData& tensor : tensors) {
+    bytes += tensor.bytes.size();
+  }
   std::filesystem::path unfinished = path;
   unfinished += ".unfinished";
-  {
-    std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-    const auto length = static_cast<std::uint64_t>(header.size());
-    file.write(reinterpret_cast<const char*>(&length), sizeof(length));
-    file << header;
-    for (const TensorData& tensor : tensors) {
-      file.write(reinterpret_cast<const char*>(tensor.bytes.data()),
-                 static_cast<std::streamsize>(tensor.bytes.size()));
-    }
-    file.close();
-    if (!file) {
-      throw CheckpointError(
-          fmt::format("[write_safetensors] '{}' cannot be written: {}.",
-                      unfinished.string(), std::strerror(errno)));
-    }
+  std::error_code ignored;
+  std::filesystem::remove(unfinished, ignored);  // of a process that was killed
+  DurableFile file(unfinished, static_cast<std::int64_t>(bytes));
+  file.write(start);
+  for (const TensorData& tensor : tensors) {
+    file.write(tensor.bytes);
   }
-  std::error_code error;
-  std::filesystem::rename(unfinished, path, error);
-  if (error) {
-    throw CheckpointError(fmt::format("[write_safetensors] '{}': {}.",
-                                      path.string(), error.message()));
-  }
+  (void)file.finish();
+  rename_durably(unfinished, path);
 }
 
 }  // namespace accordion

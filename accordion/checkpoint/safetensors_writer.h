@@ -20,6 +20,14 @@ struct TensorData {
   std::span<const std::byte> bytes;  ///< row-major; of the caller
 };
 
+/// The start of a file of these tensors, whose bytes follow it in this order:
+/// the length of the header, and the header. `path` stands for the file in
+/// errors; throws as write_safetensors.
+std::string safetensors_start(
+    std::span<const TensorData> tensors,
+    const std::map<std::string, std::string>& metadata,
+    const std::filesystem::path& path);
+
 /// Writes a safetensors file. It appears under its name when it is complete: a
 /// file of that name keeps its old content until then.
 ///

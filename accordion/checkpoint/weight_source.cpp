@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+
+#include "accordion/checkpoint/checked_json.h"
 
 namespace accordion {
 namespace {
@@ -15,12 +18,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+/// Metadata may nest; nothing that is read does.
+constexpr int kMaxIndexDepth = 16;
+
 /// Tensor name to file name, from model.safetensors.index.json.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   std::ifstream file(path);
-  const json index = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object() || !index.contains("weight_map") ||
-      !index["weight_map"].is_object()) {
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const json index =
+      detail::parse_checked_json(text, path.string(), kMaxIndexDepth);
+  if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
     throw CheckpointError(fmt::format(
         "[WeightSource::open] '{}' has no \"weight_map\" object: it "
         "is not an index of safetensors files.",

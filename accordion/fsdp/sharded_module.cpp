@@ -11,18 +11,29 @@ namespace accordion {
 
 namespace {
 
-/// Ranks that hold the same elements of a parameter as this one.
-int replicas_of(const FsdpUnit& unit, int index) {
+/// Ranks that hold the same elements of a parameter, and this one's number.
+struct Replica {
+  int number = 0;
+  int count = 1;
+};
+
+Replica replica_of(const FsdpUnit& unit, int index) {
   const SectionState& section = unit.sections()[static_cast<std::size_t>(
       unit.layout().section_of(index))];
   const CommGroups& groups = unit.groups();
-  return section.sharded ? groups.num_replicas() : groups.num_ranks();
+  const int number = groups.replicate ? groups.replicate->rank() : 0;
+  if (section.sharded) {
+    return {number, groups.num_replicas()};
+  }
+  return {number * groups.reduce->world_size() + groups.reduce->rank(),
+          groups.num_ranks()};
 }
 
 LocalParameter describe(const FsdpUnit& unit, int index) {
   const ShardedParameter& parameter =
       unit.parameters()[static_cast<std::size_t>(index)];
   const at::Tensor& gradient = parameter.tensor().grad();
+  const Replica replica = replica_of(unit, index);
   return {
       .name = parameter.name(),
       .global_shape = parameter.faces().unsharded.sizes().vec(),
@@ -32,7 +43,8 @@ LocalParameter describe(const FsdpUnit& unit, int index) {
       .gradient = gradient.defined() ? gradient.view({-1}) : at::Tensor(),
       .parameter = parameter.tensor(),
       .requires_grad = parameter.requires_grad(),
-      .replicas = replicas_of(unit, index),
+      .replicas = replica.count,
+      .replica = replica.number,
   };
 }
 
@@ -109,6 +121,10 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
 std::uint64_t trainable_version(const torch::nn::Module& root) {
   return unsettled_state(root, "trainable_version")
       .executor->trainable_version();
+}
+
+Communicator& world_communicator(const torch::nn::Module& root) {
+  return sharded_state(root, "world_communicator").mesh.world();
 }
 
 Communicator& shard_communicator(const torch::nn::Module& root) {

@@ -28,8 +28,10 @@ struct LocalParameter {
   /// is the gradient of the piece.
   torch::Tensor parameter;
   bool requires_grad = true;
-  /// Ranks that hold the same elements (1 where sharded over all ranks).
+  /// Ranks that hold the same elements (1 where sharded over all ranks), and
+  /// which of them this one is.
   int replicas = 1;
+  int replica = 0;
 };
 
 /// The pieces of a sharded module, in the order of units and parameters; each
@@ -58,6 +60,9 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root);
 /// Grows when a pass began with other parameters trainable than the one before:
 /// flat_shards may then have gradients where it had none. Cheap.
 std::uint64_t trainable_version(const torch::nn::Module& root);
+
+/// All ranks of the mesh that the module is sharded over.
+Communicator& world_communicator(const torch::nn::Module& root);
 
 /// The ranks that together hold one copy of the parameters.
 Communicator& shard_communicator(const torch::nn::Module& root);

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace accordion::detail {
+
+/// Parses JSON from a file that is not trusted: one object, at most
+/// `max_depth` objects and arrays within each other, no name twice in one
+/// object (a parser alone keeps the last). `file` stands for it in errors.
+///
+/// Throws CheckpointError
+nlohmann::json parse_checked_json(std::string_view text,
+                                  const std::string& file, int max_depth);
+
+}  // namespace accordion::detail

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "accordion/checkpoint/durable_file.h"
+
+namespace accordion {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kUnfinished = ".unfinished";
+constexpr std::string_view kRemoved = ".removed";
+
+[[noreturn]] void fail(const fs::path& path, std::string_view what) {
+  throw CheckpointError(
+      fmt::format("[checkpoint] '{}' {}.", path.string(), what));
+}
+
+fs::path with_ending(fs::path path, std::string_view ending) {
+  path += ending;
+  return path;
+}
+
+void remove_folder(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) {
+    fail(path, fmt::format("cannot be removed: {}", error.message()));
+  }
+}
+
+/// The step of a name that step_folder_name could have made.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) {
+    return std::nullopt;
+  }
+  std::int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [parsed, error] =
+      std::from_chars(name.data() + kStepPrefix.size(), end, step);
+  if (error != std::errc() || parsed != end || step < 0) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+/// Removals that a killed process began.
+void finish_removals(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().filename().string().ends_with(kRemoved)) {
+      remove_folder(entry.path());
+    }
+  }
+}
+
+}  // namespace
+
+fs::path index_file(const fs::path& checkpoint) {
+  return checkpoint / "index.json";
+}
+
+std::string shard_file_name(int rank, int world_size) {
+  return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, world_size);
+}
+
+fs::path unfinished_folder(const fs::path& checkpoint) {
+  return with_ending(checkpoint, kUnfinished);
+}
+
+void begin_checkpoint(const fs::path& checkpoint) {
+  if (fs::exists(fs::symlink_status(checkpoint))) {
+    fail(checkpoint,
+         "exists already, and a checkpoint is never overwritten. Choose "
+         "another path, or remove it first");
+  }
+  const fs::path unfinished = unfinished_folder(checkpoint);
+  remove_folder(unfinished);
+  std::error_code error;
+  fs::create_directories(unfinished, error);
+  if (error) {
+    fail(unfinished, fmt::format("cannot be made: {}. Check the permissions of "
+                                 "the folder around it",
+                                 error.message()));
+  }
+}
+
+void commit_checkpoint(const fs::path& checkpoint,
+                       const CheckpointIndex& index) {
+  const fs::path unfinished = unfinished_folder(checkpoint);
+  const std::string text = to_text(index);
+  DurableFile file(index_file(unfinished),
+                   static_cast<std::int64_t>(text.size()));
+  file.write(text);
+  (void)file.finish();
+  sync_folder(unfinished);
+  rename_durably(unfinished, checkpoint);
+}
+
+std::string step_folder_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+std::vector<StepCheckpoint> complete_checkpoints(const fs::path& folder) {
+  std::vector<StepCheckpoint> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && fs::exists(index_file(entry.path()), ignored)) {
+      found.push_back({*step, entry.path()});
+    }
+  }
+  std::ranges::sort(found, {}, &StepCheckpoint::step);
+  return found;
+}
+
+void point_latest(const fs::path& folder, const std::string& name) {
+  replace_file(folder / "latest", name + "\n");
+}
+
+void remove_old_checkpoints(const fs::path& folder, const KeepRule& rule) {
+  finish_removals(folder);
+  if (rule.newest == 0) {
+    return;
+  }
+  std::vector<StepCheckpoint> found = complete_checkpoints(folder);
+  const auto surplus = std::max<std::int64_t>(
+      static_cast<std::int64_t>(found.size()) - rule.newest, 0);
+  found.resize(static_cast<std::size_t>(surplus));
+  for (const StepCheckpoint& old : found) {
+    if (rule.every > 0 && old.step % rule.every == 0) {
+      continue;
+    }
+    const fs::path removed = with_ending(old.path, kRemoved);
+    rename_durably(old.path, removed);
+    remove_folder(removed);
+  }
+}
+
+}  // namespace accordion

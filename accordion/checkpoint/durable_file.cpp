@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/checkpoint/durable_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "accordion/checkpoint/checkpoint_error.h"
+
+namespace accordion {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The disk is told to begin after this many bytes, so that finish() does not
+/// wait for all of them.
+constexpr std::int64_t kWritebackBytes = 16 << 20;
+
+/// What a person who reads of a failed write wants to know besides its cause.
+std::string advice(int error, const fs::path& path, std::int64_t bytes) {
+  if (error == ENOSPC || error == EDQUOT) {
+    struct statvfs status {};
+    const fs::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    const auto free_bytes =
+        ::statvfs(folder.c_str(), &status) == 0
+            ? static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize
+            : 0;
+    return fmt::format(
+        "It needs {} bytes and {} are free: make room, or lower "
+        "checkpoint.keep.",
+        bytes, free_bytes);
+  }
+  if (error == EEXIST) {
+    return "A checkpoint is never overwritten: choose another path.";
+  }
+  return "Check that the folder exists and may be written to.";
+}
+
+[[noreturn]] void fail_with(const char* what, const fs::path& path,
+                            std::int64_t bytes) {
+  const int error = errno;
+  throw CheckpointError(fmt::format("[checkpoint] '{}' cannot be {}: {}. {}",
+                                    path.string(), what, std::strerror(error),
+                                    advice(error, path, bytes)));
+}
+
+}  // namespace
+
+DurableFile::DurableFile(const fs::path& path, std::int64_t expected_bytes)
+    : path_(path),
+      expected_bytes_(expected_bytes),
+      descriptor_(
+          ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) {
+    fail("made");
+  }
+  // Not posix_fallocate: where the file system cannot reserve, that writes
+  // zeros.
+  if (expected_bytes > 0 &&
+      ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, expected_bytes) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT)) {
+    const int error = errno;
+    ::close(std::exchange(descriptor_, -1));
+    errno = error;
+    fail("written");
+  }
+}
+
+DurableFile::~DurableFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+void DurableFile::fail(const char* what) const {
+  fail_with(what, path_, expected_bytes_);
+}
+
+void DurableFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    // A block at a time, so that what is written is still in the cache from
+    // being summed.
+    const auto now = std::min(
+        bytes.size(), static_cast<std::size_t>(checksums_.bytes_left()));
+    checksums_.add(bytes.first(now));
+    write_fully(bytes.first(now));
+    bytes = bytes.subspan(now);
+    if (written_ - handed_to_disk_ >= kWritebackBytes) {
+      // Where it is not supported, finish() waits longer.
+      (void)::sync_file_range(descriptor_, handed_to_disk_,
+                              written_ - handed_to_disk_,
+                              SYNC_FILE_RANGE_WRITE);
+      handed_to_disk_ = written_;
+    }
+  }
+}
+
+void DurableFile::write_fully(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t now = ::write(descriptor_, bytes.data(), bytes.size());
+    if (now < 0 && errno == EINTR) {
+      continue;
+    }
+    if (now < 0) {
+      fail("written");
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(now));
+    written_ += now;
+  }
+}
+
+WrittenFile DurableFile::finish() {
+  if (::fsync(descriptor_) != 0) {
+    fail("written");
+  }
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    fail("written");
+  }
+  return {.bytes = written_, .checksums = checksums_.finish()};
+}
+
+void replace_file(const fs::path& path, std::string_view content) {
+  fs::path unfinished = path;
+  unfinished += ".unfinished";
+  std::error_code ignored;
+  fs::remove(unfinished, ignored);  // of a process that was killed
+  DurableFile file(unfinished, static_cast<std::int64_t>(content.size()));
+  file.write(content);
+  (void)file.finish();
+  rename_durably(unfinished, path);
+}
+
+void sync_folder(const fs::path& folder) {
+  const fs::path path = folder.empty() ? fs::path(".") : folder;
+  const int descriptor =
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail_with("opened", path, 0);
+  }
+  const int failed = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some network file systems sync names by themselves and refuse.
+  if (failed != 0 && error != EINVAL) {
+    errno = error;
+    fail_with("written", path, 0);
+  }
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    fail_with("renamed", from, 0);
+  }
+  sync_folder(to.parent_path());
+  if (from.parent_path() != to.parent_path()) {
+    sync_folder(from.parent_path());
+  }
+}
+
+}  // namespace accordion

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "accordion/checkpoint/block_checksum.h"
+
+namespace accordion {
+
+/// What was written of a file.
+struct WrittenFile {
+  std::int64_t bytes = 0;
+  std::vector<std::uint64_t> checksums;  ///< of its blocks
+};
+
+/// A new file that is on the disk, not only in the system's memory, when
+/// finish() returns. Without finish() nothing is promised.
+///
+/// Errors  CheckpointError that names file and cause, and for a full disk says
+///         how many bytes it was to hold and how many are free
+class DurableFile {
+ public:
+  /// `expected_bytes` is what will be written; space is reserved for all of it
+  /// where the file system can, so that a disk that is too small is found out
+  /// before the first byte.
+  ///
+  /// Throws CheckpointError, also when a file of that name exists
+  DurableFile(const std::filesystem::path& path, std::int64_t expected_bytes);
+  ~DurableFile();
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+  /// Waits for the disk and closes the file.
+  WrittenFile finish();
+
+ private:
+  [[noreturn]] void fail(const char* what) const;
+  void write_fully(std::span<const std::byte> bytes);
+
+  std::filesystem::path path_;
+  std::int64_t expected_bytes_;
+  int descriptor_ = -1;
+  std::int64_t written_ = 0;
+  std::int64_t handed_to_disk_ = 0;
+  BlockChecksums checksums_;
+};
+
+/// Writes a small file so that readers see the old content or the new one,
+/// whatever happens meanwhile. Throws CheckpointError.
+void replace_file(const std::filesystem::path& path, std::string_view content);
+
+/// Waits until the names in a folder are on the disk: files that were made,
+/// renamed or removed. Throws CheckpointError.
+void sync_folder(const std::filesystem::path& folder);
+
+/// Renames a file or folder, and waits until both names are on the disk. Throws
+/// CheckpointError.
+void rename_durably(const std::filesystem::path& from,
+                    const std::filesystem::path& to);
+
+}  // namespace accordion
