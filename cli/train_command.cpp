@@ -17,6 +17,7 @@ namespace {
 struct TrainFlags : RunFlags {
   bool print_config = false;
   bool help_config = false;
+  std::string resume;
 };
 
 int run_train(const TrainFlags& flags) {
@@ -37,9 +38,13 @@ int run_train(const TrainFlags& flags) {
   const Rendezvous rendezvous = Rendezvous::from_environment();
   check_not_a_rank("train", flags.num_ranks, rendezvous);
   if (flags.num_ranks > 1) {
-    return start_ranks("train", config, flags);
+    std::vector<std::string> more;
+    if (!flags.resume.empty()) {
+      more = {"--resume", flags.resume};
+    }
+    return start_ranks("train", config, flags, more);
   }
-  train(config, rendezvous);
+  train(config, rendezvous, flags.resume);
   return 0;
 }
 
@@ -50,6 +55,10 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("train", "Train a model as a configuration says");
   add_run_options(*command, *flags, "CONFIG.toml; see --help-config");
+  command->add_option(
+      "--resume", flags->resume,
+      "auto: go on from the newest checkpoint in run.dir, or begin where there "
+      "is none; or the path of a run or a checkpoint to go on from");
   command->add_flag("--print-config", flags->print_config,
                     "Print the resolved configuration and end");
   command->add_flag("--help-config", flags->help_config,

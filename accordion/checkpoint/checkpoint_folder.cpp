@@ -105,6 +105,11 @@ void commit_checkpoint(const fs::path& checkpoint,
   rename_durably(unfinished, checkpoint);
 }
 
+void abandon_checkpoint(const fs::path& checkpoint) {
+  std::error_code ignored;
+  fs::remove_all(unfinished_folder(checkpoint), ignored);
+}
+
 std::string step_folder_name(std::int64_t step) {
   return fmt::format("{}{:08}", kStepPrefix, step);
 }

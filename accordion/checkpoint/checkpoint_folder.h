@@ -36,6 +36,10 @@ void begin_checkpoint(const std::filesystem::path& checkpoint);
 void commit_checkpoint(const std::filesystem::path& checkpoint,
                        const CheckpointIndex& index);
 
+/// Removes what there is of a checkpoint that will not be completed. What
+/// cannot be removed stays, to be removed by the next begin_checkpoint.
+void abandon_checkpoint(const std::filesystem::path& checkpoint);
+
 // ---- The checkpoints of a run: step-<8 digits> in one folder, and `latest`,
 // ---- a file that names the newest, for people and scripts
 

@@ -138,10 +138,8 @@ void replace_file(const fs::path& path, std::string_view content) {
   rename_durably(unfinished, path);
 }
 
-void sync_folder(const fs::path& folder) {
-  const fs::path path = folder.empty() ? fs::path(".") : folder;
-  const int descriptor =
-      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+void sync_file(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     fail_with("opened", path, 0);
   }
@@ -153,6 +151,10 @@ void sync_folder(const fs::path& folder) {
     errno = error;
     fail_with("written", path, 0);
   }
+}
+
+void sync_folder(const fs::path& folder) {
+  sync_file(folder.empty() ? fs::path(".") : folder);
 }
 
 void rename_durably(const fs::path& from, const fs::path& to) {

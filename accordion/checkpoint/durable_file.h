@@ -57,6 +57,10 @@ class DurableFile {
 /// whatever happens meanwhile. Throws CheckpointError.
 void replace_file(const std::filesystem::path& path, std::string_view content);
 
+/// Waits until what was written to a file is on the disk. Throws
+/// CheckpointError.
+void sync_file(const std::filesystem::path& path);
+
 /// Waits until the names in a folder are on the disk: files that were made,
 /// renamed or removed. Throws CheckpointError.
 void sync_folder(const std::filesystem::path& folder);

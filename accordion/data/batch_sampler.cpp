@@ -22,6 +22,11 @@ void check(const BatchSamplerOptions& options) {
   check_at_least_one(options.batch_size, "batch_size");
   check_at_least_one(options.grad_accumulation, "grad_accumulation");
   check_at_least_one(options.world_size, "world_size");
+  if (options.first_step < 0 || options.first_sample < 0) {
+    throw std::invalid_argument(fmt::format(
+        "[BatchSampler] first_step is {} and first_sample {}; give 0 or more.",
+        options.first_step, options.first_sample));
+  }
   if (options.rank < 0 || options.rank >= options.world_size) {
     throw std::invalid_argument(
         fmt::format("[BatchSampler] rank is {}; with world_size {} it must be "
@@ -56,13 +61,19 @@ BatchSampler::BatchSampler(const SampleSet& samples,
   check(options);
 }
 
+void BatchSampler::continue_from(std::int64_t first_step,
+                                 std::int64_t first_sample) {
+  options_.first_step = first_step;
+  options_.first_sample = first_sample;
+  check(options_);
+}
+
 Batch BatchSampler::batch(std::int64_t step, std::int64_t microbatch) const {
   const std::int64_t rows = options_.batch_size;
   Batch batch = Batch::without_targets(rows, samples_->seq_len());
   const std::int64_t first =
-      ((step * options_.grad_accumulation + microbatch) * options_.world_size +
-       options_.rank) *
-      rows;
+      samples_before(step) +
+      (microbatch * options_.world_size + options_.rank) * rows;
   for (std::int64_t row = 0; row < rows; ++row) {
     samples_->read(position_of(first + row),
                    batch.row(row, samples_->seq_len()));
@@ -86,14 +97,21 @@ std::int64_t BatchSampler::samples_per_step() const {
   return options_.grad_accumulation * options_.world_size * options_.batch_size;
 }
 
+std::int64_t BatchSampler::samples_before(std::int64_t step) const {
+  return options_.first_sample +
+         (step - options_.first_step) * samples_per_step();
+}
+
 EpochPosition BatchSampler::epoch_of(std::int64_t step) const {
-  const std::int64_t g = step * samples_per_step();
+  const std::int64_t g = samples_before(step);
   return {.epoch = g / samples_per_epoch(), .sample = g % samples_per_epoch()};
 }
 
 std::int64_t BatchSampler::steps_of_epochs(std::int64_t epochs) const {
-  const std::int64_t samples = epochs * samples_per_epoch();
-  return (samples + samples_per_step() - 1) / samples_per_step();
+  const std::int64_t samples = std::max<std::int64_t>(
+      epochs * samples_per_epoch() - options_.first_sample, 0);
+  return options_.first_step +
+         (samples + samples_per_step() - 1) / samples_per_step();
 }
 
 }  // namespace accordion

@@ -41,6 +41,10 @@ struct BatchSamplerOptions {
   int rank = 0;
   int world_size = 1;
   std::uint64_t seed = 0;  ///< of the shuffled order
+  /// Where a resumed run goes on: its steps count from `first_step`, which
+  /// begins with sample `first_sample` of the run.
+  std::int64_t first_step = 0;
+  std::int64_t first_sample = 0;
 };
 
 /// How far a run has come in the data.
@@ -54,7 +58,9 @@ struct EpochPosition {
 ///
 /// The g-th sample of the run, counted over all ranks, is
 ///     g = ((step * grad_accumulation + microbatch) * world + rank) * batch + i
-/// so the same global batches are drawn whatever the world size.
+/// so the same global batches are drawn whatever the world size. A run that is
+/// resumed counts on from the samples that were read, so it goes through the
+/// same order with other ranks and batches too.
 ///
 /// Nothing is dropped: where an epoch ends within a step, the step's other
 /// samples are the first ones of the next epoch.
@@ -64,6 +70,12 @@ class BatchSampler {
   ///
   /// Throws std::invalid_argument when an option is out of range
   BatchSampler(const SampleSet& samples, const BatchSamplerOptions& options);
+
+  /// The same samples from sample `first_sample` on, which step `first_step`
+  /// begins with.
+  ///
+  /// Throws std::invalid_argument where one is negative
+  void continue_from(std::int64_t first_step, std::int64_t first_sample);
 
   /// The samples of one microbatch of this rank.
   [[nodiscard]] Batch batch(std::int64_t step, std::int64_t microbatch) const;
@@ -76,9 +88,12 @@ class BatchSampler {
   }
   /// Samples of a step, over all ranks and microbatches.
   [[nodiscard]] std::int64_t samples_per_step() const;
+  /// Samples of the run that were read before a step.
+  [[nodiscard]] std::int64_t samples_before(std::int64_t step) const;
   /// Where the first sample of a step lies.
   [[nodiscard]] EpochPosition epoch_of(std::int64_t step) const;
-  /// The fewest steps in which each sample is seen `epochs` times.
+  /// The fewest steps in which each sample is seen `epochs` times, those before
+  /// first_step included.
   [[nodiscard]] std::int64_t steps_of_epochs(std::int64_t epochs) const;
 
  private:

@@ -2,13 +2,13 @@
 #include "accordion/fsdp/full_parameters.h"
 
 #include <exception>
-#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
 #include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/sharded_module.h"
 
 namespace accordion {
 
@@ -57,20 +57,9 @@ void visit_section(const FsdpUnit& unit, int section, bool is_first,
   }
 }
 
-void visit_ignored(const torch::nn::Module& root, const FsdpState& state,
-                   Visitor& visitor) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& unit : state.executor->units()) {
-    for (const ShardedParameter& parameter : unit->parameters()) {
-      for (const at::Tensor& tensor : parameter.tensors()) {
-        seen.insert(tensor.unsafeGetTensorImpl());
-      }
-    }
-  }
-  for (const auto& item : root.named_parameters()) {
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      visitor(item.key(), item.value().detach().clone());
-    }
+void visit_ignored(const torch::nn::Module& root, Visitor& visitor) {
+  for (const auto& [name, tensor] : ignored_parameters(root)) {
+    visitor(name, tensor.detach().clone());
   }
 }
 
@@ -133,7 +122,7 @@ void full_parameters(const torch::nn::Module& root, const Visit& visit) {
     }
   }
   if (is_first) {
-    visit_ignored(root, state, visitor);
+    visit_ignored(root, visitor);
   }
   visitor.rethrow();
 }

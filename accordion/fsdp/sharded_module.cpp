@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/sharded_module.h"
 
+#include <unordered_map>
+
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
@@ -48,6 +50,22 @@ LocalParameter describe(const FsdpUnit& unit, int index) {
   };
 }
 
+/// FQNs by the tensors that modules hold; of tensors that are one parameter,
+/// the one under which it is listed.
+using Names = std::unordered_map<const c10::TensorImpl*, std::string>;
+
+Names names_of_units(const FsdpState& state) {
+  Names names;
+  for (const auto& unit : state.executor->units()) {
+    for (const ShardedParameter& parameter : unit->parameters()) {
+      for (const at::Tensor& tensor : parameter.tensors()) {
+        names.emplace(tensor.unsafeGetTensorImpl(), parameter.name());
+      }
+    }
+  }
+  return names;
+}
+
 struct Located {
   FsdpUnit* unit;
   int parameter;
@@ -86,9 +104,38 @@ at::Tensor gather_parameter(const Located& at, const at::Tensor& flat) {
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
   const FsdpState& state = sharded_state(root, "local_parameters");
   std::vector<LocalParameter> result;
+  const at::NoGradGuard no_grad;
   for (const auto& unit : state.executor->units()) {
+    unit->adopt_assignments();
     for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
       result.push_back(describe(*unit, static_cast<int>(i)));
+    }
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> ignored_parameters(
+    const torch::nn::Module& root) {
+  Names names = names_of_units(sharded_state(root, "ignored_parameters"));
+  std::vector<std::pair<std::string, torch::Tensor>> result;
+  for (const auto& item : root.named_parameters()) {
+    if (names.try_emplace(item.value().unsafeGetTensorImpl(), item.key())
+            .second) {
+      result.emplace_back(item.key(), item.value());
+    }
+  }
+  return result;
+}
+
+std::map<std::string, std::string> parameter_aliases(
+    const torch::nn::Module& root) {
+  Names names = names_of_units(sharded_state(root, "parameter_aliases"));
+  std::map<std::string, std::string> result;
+  for (const auto& item : root.named_parameters()) {
+    const auto known =
+        names.try_emplace(item.value().unsafeGetTensorImpl(), item.key()).first;
+    if (known->second != item.key()) {
+      result.emplace(item.key(), known->second);
     }
   }
   return result;

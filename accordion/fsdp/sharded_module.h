@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -39,6 +41,16 @@ struct LocalParameter {
 ///
 /// Throws c10::ValueError when `root` was not passed to fully_shard
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
+
+/// Parameters that fully_shard was told to ignore, by FQN: whole on every rank,
+/// which Accordion does not keep alike. Shared ones once.
+std::vector<std::pair<std::string, torch::Tensor>> ignored_parameters(
+    const torch::nn::Module& root);
+
+/// Further FQNs of shared parameters, each with the one that local_parameters
+/// or ignored_parameters lists.
+std::map<std::string, std::string> parameter_aliases(
+    const torch::nn::Module& root);
 
 /// A unit's parameters of one dtype and requires_grad, as this rank holds them:
 /// what an optimizer that works on flat memory needs. See UnitLayout.

@@ -139,9 +139,11 @@ void AdamW::step(double gradient_scale) {
   add_new_shards();
   split_where_gradients_differ();
   for (Range& range : ranges_) {
-    if (range.parameters.numel() > 0 && has_gradient(range.pieces.front())) {
-      ++range.steps;
-      update(range, gradient_scale);
+    if (has_gradient(range.pieces.front())) {
+      ++range.steps;  // the same on all ranks, of those that own nothing too
+      if (range.parameters.numel() > 0) {
+        update(range, gradient_scale);
+      }
     }
   }
 }
@@ -186,6 +188,43 @@ void AdamW::update_flat(Range& range, double gradient_scale) const {
                                      first + begin, second + begin},
                                     step, end - begin);
                    });
+}
+
+std::optional<AdamW::Moments> AdamW::moments(const std::string& parameter) {
+  const at::NoGradGuard no_grad;
+  add_new_shards();
+  for (const Range& range : ranges_) {
+    for (std::size_t i = 0; i < range.pieces.size(); ++i) {
+      if (range.pieces[i].name == parameter) {
+        const std::int64_t numel = range.pieces[i].piece.numel();
+        return Moments{
+            .first = range.first_moment.narrow(0, range.offsets[i], numel),
+            .second = range.second_moment.narrow(0, range.offsets[i], numel),
+            .steps = range.steps};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void AdamW::set_steps(const std::map<std::string, std::int64_t>& steps) {
+  std::vector<Range> result;
+  for (Range& range : ranges_) {
+    const auto steps_of = [&](const LocalParameter& piece) {
+      const auto found = steps.find(piece.name);
+      return found == steps.end() ? range.steps : found->second;
+    };
+    const std::int64_t first = steps_of(range.pieces.front());
+    const bool same = std::all_of(
+        range.pieces.begin(), range.pieces.end(),
+        [&](const LocalParameter& piece) { return steps_of(piece) == first; });
+    std::vector<Range> parts = same ? std::vector<Range>{range} : split(range);
+    for (Range& part : parts) {
+      part.steps = steps_of(part.pieces.front());
+      result.push_back(std::move(part));
+    }
+  }
+  ranges_ = std::move(result);
 }
 
 void AdamW::zero_grad() {

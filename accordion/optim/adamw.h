@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -52,6 +54,20 @@ class AdamW {
   /// Forgets the gradients: the next reduction starts anew.
   void zero_grad();
 
+  /// What is kept for a parameter's piece.
+  struct Moments {
+    torch::Tensor first;     ///< [end - begin], view
+    torch::Tensor second;    ///< [end - begin], view
+    std::int64_t steps = 0;  ///< that they have seen
+  };
+  /// nullopt for a name that is not that of a parameter that has had a gradient
+  /// to be stepped with.
+  [[nodiscard]] std::optional<Moments> moments(const std::string& parameter);
+  /// Sets the steps of parameters by name, as when their moments were read from
+  /// a file. Others keep theirs.
+  void set_steps(const std::map<std::string, std::int64_t>& steps);
+
+  [[nodiscard]] const torch::nn::Module& root() const { return root_; }
   [[nodiscard]] double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
   /// Bytes of the moments on this rank, padding included.

@@ -13,8 +13,8 @@ std::vector<ConfigKey> input_keys() {
   return {
       {.name = "run.dir",
        .field = ACCORDION_FIELD(run.dir),
-       .doc = "Run folder, which must not exist yet; empty: "
-              "runs/<date-time>-<model>.",
+       .doc = "Run folder, which must not exist yet unless the run is "
+              "resumed (--resume); empty: runs/<date-time>-<model>.",
        .is_path = true},
       {.name = "run.seed",
        .field = ACCORDION_FIELD(run.seed),
@@ -117,6 +117,31 @@ std::vector<ConfigKey> report_keys() {
        .field = ACCORDION_FIELD(sample.temperature),
        .doc = "Of sampling; 0: always the likeliest token.",
        .range = at_least(0)},
+
+      {.name = "checkpoint.every",
+       .field = ACCORDION_FIELD(checkpoint.every),
+       .doc = "Steps between checkpoints. There is one at the end of the run "
+              "too, and when a signal ends it. 0: none at all.",
+       .range = at_least(0)},
+      {.name = "checkpoint.keep",
+       .field = ACCORDION_FIELD(checkpoint.keep),
+       .doc = "Newest checkpoints that are kept, older ones are removed; 0: "
+              "all are kept.",
+       .range = at_least(0)},
+      {.name = "checkpoint.keep_every",
+       .field = ACCORDION_FIELD(checkpoint.keep_every),
+       .doc = "Checkpoints of steps that this divides are kept as well; 0: no "
+              "others.",
+       .range = at_least(0)},
+      {.name = "checkpoint.async",
+       .field = ACCORDION_FIELD(checkpoint.async),
+       .doc = "Training goes on while a copy of its state is written: memory "
+              "for the copy, in place of time."},
+      {.name = "checkpoint.dir",
+       .field = ACCORDION_FIELD(checkpoint.dir),
+       .doc = "Folder of this run's checkpoints; empty: checkpoints in the run "
+              "folder.",
+       .is_path = true},
 
       {.name = "log.every",
        .field = ACCORDION_FIELD(log.every),

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/checkpoint/durable_file.h"
+
 namespace accordion {
 namespace {
 
@@ -21,8 +23,25 @@ double hundredths(double value) {
 
 }  // namespace
 
+void keep_metrics_before(const std::filesystem::path& file, std::int64_t step) {
+  std::ifstream stream(file);
+  if (!stream) {
+    return;
+  }
+  std::string kept;
+  for (std::string line; std::getline(stream, line);) {
+    const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (object.is_object() && object.contains("step") &&
+        object["step"].is_number_integer() &&
+        object["step"].get<std::int64_t>() < step) {
+      kept += line + "\n";
+    }
+  }
+  replace_file(file, kept);
+}
+
 MetricsWriter::MetricsWriter(const std::filesystem::path& file)
-    : path_(file), file_(file) {
+    : path_(file), file_(file, std::ios::app) {
   if (!file_) {
     throw std::runtime_error(
         fmt::format("[MetricsWriter] Cannot write '{}'. Check run.dir and its "
@@ -71,6 +90,10 @@ void MetricsWriter::write(const RunSummary& summary) {
     line["interrupted"] = true;
   }
   write_line(line.dump());
+}
+
+void MetricsWriter::sync() {
+  sync_file(path_);
 }
 
 void MetricsWriter::write_line(const std::string& line) {

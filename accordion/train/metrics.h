@@ -42,8 +42,16 @@ struct RunSummary {
   bool interrupted = false;  ///< a signal ended the run early
 };
 
+/// Leaves in a metrics file what belongs to steps before `step`: what a run
+/// that is resumed there measures again goes, and so do its summary and a last
+/// line that was cut off. Nothing where there is no such file.
+///
+/// Throws CheckpointError when it cannot be rewritten
+void keep_metrics_before(const std::filesystem::path& file, std::int64_t step);
+
 /// Writes metrics.jsonl: one JSON object a line, flushed line by line so that a
-/// run can be watched and one that dies leaves all it measured.
+/// run can be watched and one that dies leaves all it measured. Lines follow
+/// those that are there.
 class MetricsWriter {
  public:
   /// Throws std::runtime_error that names the file when it cannot be written
@@ -52,6 +60,8 @@ class MetricsWriter {
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
   void write(const RunSummary& summary);
+  /// Waits until the lines are on the disk.
+  void sync();
 
  private:
   void write_line(const std::string& line);

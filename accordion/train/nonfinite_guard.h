@@ -23,6 +23,10 @@ class NonfiniteGuard {
   bool takes_step(std::int64_t step, double grad_norm,
                   const std::function<std::string()>& why);
 
+  /// Steps skipped in a row: those of a run that is resumed count.
+  [[nodiscard]] std::int64_t skipped() const { return skipped_; }
+  void set_skipped(std::int64_t steps) { skipped_ = steps; }
+
  private:
   const TrainConfig& config_;
   std::int64_t skipped_ = 0;  // in a row

@@ -81,16 +81,9 @@ fs::path log_file(const fs::path& run, int rank) {
   return run / fmt::format("log-rank{}.txt", rank);
 }
 
-void write_file(const fs::path& file, std::string_view content) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << content << std::flush;
-  if (!stream) {
-    fail(file, "cannot be written");
-  }
-}
-
 RankLog::RankLog(const fs::path& run, int rank)
-    : file_(log_file(run, rank)), start_(std::chrono::steady_clock::now()) {
+    : file_(log_file(run, rank), std::ios::app),
+      start_(std::chrono::steady_clock::now()) {
   if (!file_) {
     fail(log_file(run, rank), "cannot be written");
   }

@@ -27,12 +27,8 @@ std::filesystem::path config_file(const std::filesystem::path& run);
 std::filesystem::path metrics_file(const std::filesystem::path& run);
 std::filesystem::path log_file(const std::filesystem::path& run, int rank);
 
-/// Writes a small file in one go.
-///
-/// Throws std::runtime_error that names the file
-void write_file(const std::filesystem::path& file, std::string_view content);
-
 /// The log of one rank: lines with the time since its start, flushed at once.
+/// They follow those that are there.
 class RankLog {
  public:
   /// Throws std::runtime_error that names the file when it cannot be written

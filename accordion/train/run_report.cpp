@@ -52,6 +52,12 @@ void RunReport::summary(const RunSummary& summary) {
   }
 }
 
+void RunReport::sync() {
+  if (metrics_) {
+    metrics_->sync();
+  }
+}
+
 void RunReport::note(const std::string& line) {
   if (progress_) {
     progress_->note(line);

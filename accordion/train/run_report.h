@@ -31,6 +31,9 @@ class RunReport {
   void step(const StepMetrics& metrics, const ProgressInfo& info);
   void validation(const ValidationMetrics& metrics);
   void summary(const RunSummary& summary);
+  /// Waits until what was measured is on the disk, so that no checkpoint of a
+  /// step is there without the lines of the steps before.
+  void sync();
   /// A line for the person at the terminal; nothing on other ranks.
   void note(const std::string& line);
   /// A line for this rank's log.

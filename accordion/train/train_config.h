@@ -87,6 +87,13 @@ struct TrainConfig {
     std::int64_t length = 300;
     double temperature = 0.7;
   } sample;
+  struct Checkpoint {
+    std::string dir;           ///< empty: checkpoints in the run folder
+    std::int64_t every = 500;  ///< 0: none
+    std::int64_t keep = 2;     ///< 0: all
+    std::int64_t keep_every = 0;
+    bool async = true;
+  } checkpoint;
   struct Log {
     std::int64_t every = 10;
   } log;

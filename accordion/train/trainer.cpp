@@ -4,15 +4,17 @@
 #include <ctime>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "accordion/checkpoint/durable_file.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_folder.h"
 #include "accordion/train/run_setup.h"
+#include "accordion/train/run_start.h"
 #include "accordion/train/training_run.h"
 
 namespace accordion {
-
-namespace fs = std::filesystem;
 
 void check_run(const TrainConfig& config, const Rendezvous& rendezvous) {
   (void)mesh_axes(config, rendezvous);
@@ -20,22 +22,60 @@ void check_run(const TrainConfig& config, const Rendezvous& rendezvous) {
   check_data(config, *tokenizer, open_model_config(config).vocab_size);
 }
 
-TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous) {
-  RunSetup setup = prepare_run(config, rendezvous);
-  const fs::path folder = text_from_rank_0(
+namespace {
+
+/// Whether a run that is resumed has nothing left to do.
+bool is_complete(const TrainConfig& config, const RunStart& start) {
+  return !start.checkpoint.empty() && config.train.steps > 0 &&
+         start.position.step >= config.train.steps;
+}
+
+/// Decides on rank 0 where the run begins, and prepares its folder.
+RunStart begin_run(const TrainConfig& config, RunSetup& setup,
+                   const std::string& resume) {
+  const RunStart start = parse_run_start(text_from_rank_0(
       setup.mesh.world(),
       [&] {
-        const fs::path path = create_run_folder(
-            config.run.dir, fs::path(config.model.config).stem().string(),
-            std::time(nullptr));
-        write_file(config_file(path), to_toml(setup.config));
-        return path.string();
+        return to_text(find_run_start(config, resume, std::time(nullptr)));
+      },
+      "run folder"));
+  setup.data.sampler.continue_from(start.position.step, start.position.samples);
+  setup.config = with_steps(config, setup.data.sampler);
+  return start;
+}
+
+void write_config(const RunStart& start, RunSetup& setup) {
+  text_from_rank_0(
+      setup.mesh.world(),
+      [&] {
+        replace_file(config_file(start.folder), to_toml(setup.config));
+        keep_metrics_before(metrics_file(start.folder), start.position.step);
+        return std::string();
       },
       "run folder");
+}
+
+}  // namespace
+
+TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous,
+                  const std::string& resume) {
+  RunSetup setup = prepare_run(config, rendezvous);
+  const RunStart start = begin_run(config, setup, resume);
   TrainResult result;
-  result.run_folder = folder;
+  result.run_folder = start.folder;
+  if (is_complete(setup.config, start)) {
+    if (rendezvous.rank == 0) {
+      fmt::print(
+          "The run in {} has done its {} steps. Raise train.steps to go "
+          "on.\n",
+          start.folder.string(), start.position.step);
+    }
+    result.summary.steps = start.position.step;
+    return result;
+  }
+  write_config(start, setup);
   result.summary = TrainingRun(setup.config, setup.mesh, setup.model,
-                               *setup.tokenizer, std::move(setup.data), folder)
+                               *setup.tokenizer, std::move(setup.data), start)
                        .execute();
   return result;
 }

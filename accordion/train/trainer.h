@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "accordion/comm/rendezvous.h"
 #include "accordion/train/metrics.h"
@@ -22,7 +23,8 @@ struct TrainResult {
 void check_run(const TrainConfig& config, const Rendezvous& rendezvous);
 
 /// Trains a model as the configuration says, as one of the ranks of
-/// `rendezvous`, and writes the run folder. Rank 0 reports to standard output:
+/// `rendezvous`, and writes the run folder. `resume` says whether a run goes
+/// on, and from where: see find_run_start. Rank 0 reports to standard output:
 /// a live line on a terminal, whole lines elsewhere.
 ///
 /// The loss of a microbatch is its sum over targets that count, divided by the
@@ -37,6 +39,7 @@ void check_run(const TrainConfig& config, const Rendezvous& rendezvous);
 /// Throws    std::invalid_argument for what the configuration got wrong,
 ///           std::runtime_error for the run folder, or a loss or gradient
 ///           that is not finite (train.nonfinite), CommError
-TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous);
+TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous,
+                  const std::string& resume = {});
 
 }  // namespace accordion

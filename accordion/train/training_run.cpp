@@ -33,28 +33,43 @@ double seconds_since(Clock::time_point start) {
 
 TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                          const LlamaConfig& model, const Tokenizer& tokenizer,
-                         RunData data, const std::filesystem::path& folder)
+                         RunData data, const RunStart& start)
     : config_(config),
       tokenizer_(tokenizer),
       world_(mesh.world()),
       data_(std::move(data)),
-      folder_(folder),
-      report_({.folder = folder,
+      folder_(start.folder),
+      report_({.folder = start.folder,
                .rank = mesh.rank(),
                .log_every = config.log.every}),
-      step_(config, mesh, model, data_) {
+      step_(config, mesh, model, data_),
+      checkpoints_({.config = config,
+                    .folder = start.folder,
+                    .model = step_.model().module(),
+                    .optimizer = step_.optimizer(),
+                    .report = report_}),
+      elapsed_before_(start.position.elapsed_seconds),
+      elapsed_seconds_(elapsed_before_),
+      first_step_(start.position.step),
+      steps_done_(first_step_) {
   report_.log(fmt::format("rank {} of {}, process {}, {} threads, backend {}",
                           world_.rank(), world_.world_size(), ::getpid(),
                           at::get_num_threads(), world_.backend()));
   report_.note(fmt::format("{:.2f}M parameters over {} ranks; run folder {}",
                            static_cast<double>(model.numel()) / 1e6,
-                           world_.world_size(), folder.string()));
+                           world_.world_size(), folder_.string()));
   report_.note(describe(data_, config_));
+  if (!start.checkpoint.empty()) {
+    checkpoints_.load(start.checkpoint);
+    step_.nonfinite().set_skipped(start.position.skipped);
+    report_.note(fmt::format("resumed at step {} from {}", first_step_,
+                             start.checkpoint.string()));
+  }
 }
 
 RunSummary TrainingRun::execute() {
   start_ = Clock::now();
-  for (std::int64_t step = 0; !finished(step); ++step) {
+  for (std::int64_t step = first_step_; !finished(step); ++step) {
     const LocalStep local = step_.run(step, elapsed_seconds_);
     const StepMetrics metrics = agree(step, local);
     report_.step(metrics, {.total_steps = config_.train.steps,
@@ -63,22 +78,32 @@ RunSummary TrainingRun::execute() {
     if (config_.eval.every > 0 && (step + 1) % config_.eval.every == 0) {
       validate(step);
     }
+    checkpoints_.after_step(position_after(step));
   }
   const std::int64_t last = steps_done_ - 1;
   if (config_.eval.every > 0 &&
       (!last_validation_ || last_validation_->step != last)) {
     validate(last);
   }
+  checkpoints_.finish(position_after(last));
   RunSummary summary = summarize();
   print_sample();
   report_.note(fmt::format("Run folder: {}", folder_.string()));
   return summary;
 }
 
+RunPosition TrainingRun::position_after(std::int64_t step) {
+  return {.step = step + 1,
+          .samples = data_.sampler.samples_before(step + 1),
+          .elapsed_seconds = elapsed_seconds_,
+          .skipped = step_.nonfinite().skipped()};
+}
+
 /// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
 /// whether any rank was told to stop, so that all stop after the same step.
 StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
-  const double clock = world_.rank() == 0 ? seconds_since(start_) : 0.0;
+  const double clock =
+      world_.rank() == 0 ? elapsed_before_ + seconds_since(start_) : 0.0;
   const std::vector<double> sums = sum_over_ranks(
       world_, std::vector{local.loss, stop_.raised() ? 1.0 : 0.0, clock},
       "loss of the step");
@@ -116,7 +141,8 @@ double TrainingRun::seconds_left(std::int64_t step) const {
   }
   if (config_.train.steps > 0) {
     const auto remaining = static_cast<double>(config_.train.steps - step - 1);
-    const double each = elapsed_seconds_ / static_cast<double>(step + 1);
+    const double each = (elapsed_seconds_ - elapsed_before_) /
+                        static_cast<double>(step + 1 - first_step_);
     left = std::min(left, remaining * each);
   }
   return left;

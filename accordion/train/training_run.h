@@ -9,8 +9,10 @@
 
 #include "accordion/comm/device_mesh.h"
 #include "accordion/train/metrics.h"
+#include "accordion/train/run_checkpoints.h"
 #include "accordion/train/run_data.h"
 #include "accordion/train/run_report.h"
+#include "accordion/train/run_start.h"
 #include "accordion/train/stop_signal.h"
 #include "accordion/train/train_config.h"
 #include "accordion/train/training_step.h"
@@ -22,11 +24,12 @@ class TrainingRun {
  public:
   TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
               const LlamaConfig& model, const Tokenizer& tokenizer,
-              RunData data, const std::filesystem::path& folder);
+              RunData data, const RunStart& start);
 
   RunSummary execute();
 
  private:
+  [[nodiscard]] RunPosition position_after(std::int64_t step);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
   [[nodiscard]] bool finished(std::int64_t next_step) const;
@@ -41,11 +44,14 @@ class TrainingRun {
   std::filesystem::path folder_;
   RunReport report_;
   TrainingStep step_;
+  RunCheckpoints checkpoints_;
   StopSignal stop_;
 
   std::chrono::steady_clock::time_point start_;
-  double elapsed_seconds_ = 0.0;  // rank 0's clock, after the last step
+  double elapsed_before_ = 0.0;   // of the run, before it was resumed
+  double elapsed_seconds_ = 0.0;  // with rank 0's clock, after the last step
   bool stopped_ = false;          // a rank was told to end
+  std::int64_t first_step_ = 0;
   std::int64_t steps_done_ = 0;
   double last_loss_ = 0.0;
   std::vector<double> step_ms_;

@@ -82,9 +82,8 @@ void TrainingStep::update(std::int64_t step, LocalStep& result) {
   if (!result.skipped) {
     const double clip_norm = config_.optimizer.clip_norm;
     optimizer_.set_lr(result.lr);
-    optimizer_.step(clip_norm > 0
-                        ? clip_coefficient(result.grad_norm, clip_norm)
-                        : 1.0);
+    optimizer_.step(
+        clip_norm > 0 ? clip_coefficient(result.grad_norm, clip_norm) : 1.0);
   }
   optimizer_.zero_grad();
 }

@@ -49,6 +49,8 @@ class TrainingStep {
   void stop_memory_samples() { samples_memory_ = false; }
 
   [[nodiscard]] TrainingModel& model() { return model_; }
+  [[nodiscard]] AdamW& optimizer() { return optimizer_; }
+  [[nodiscard]] NonfiniteGuard& nonfinite() { return nonfinite_; }
   /// Sampled where the peaks are: behind forward, backward and optimizer.
   [[nodiscard]] MemoryPeaks& memory() { return memory_; }
 

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/run_checkpoints.h"
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "accordion/checkpoint/checkpoint_folder.h"
+#include "accordion/checkpoint/load_checkpoint.h"
+#include "accordion/train/run_start.h"
+
+namespace accordion {
+namespace {
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(Run run)
+    : run_(std::move(run)),
+      folder_(checkpoints_folder(run_.config, run_.folder)),
+      model_config_(content_of(run_.config.model.config)),
+      optimizer_(
+          OptimizerStateTraits<AdamW>::access(run_.optimizer, run_.model)),
+      saver_(run_.model, optimizer_.get()) {}
+
+void RunCheckpoints::load(const std::filesystem::path& checkpoint) {
+  const LoadResult result =
+      load_checkpoint(run_.model, optimizer_.get(), checkpoint, {});
+  run_.report.log(fmt::format(
+      "loaded '{}': {:.1f} MiB read by this rank", checkpoint.string(),
+      static_cast<double>(result.bytes_read) / (1 << 20)));
+}
+
+void RunCheckpoints::after_step(const RunPosition& position) {
+  const std::int64_t every = run_.config.checkpoint.every;
+  if (saver_.in_flight()) {
+    if (const auto result = saver_.poll()) {
+      report(*result);
+    }
+  }
+  if (every > 0 && position.step % every == 0) {
+    save(position, run_.config.checkpoint.async);
+  }
+}
+
+void RunCheckpoints::finish(const RunPosition& position) {
+  wait_for_save();
+  if (run_.config.checkpoint.every > 0 && saved_step_ != position.step) {
+    save(position, /*in_background=*/false);
+  }
+  if (!last_error_.empty()) {
+    throw CheckpointError(last_error_);
+  }
+}
+
+void RunCheckpoints::wait_for_save() {
+  if (saver_.in_flight()) {
+    report(saver_.finish());
+  }
+}
+
+void RunCheckpoints::save(const RunPosition& position, bool in_background) {
+  wait_for_save();
+  run_.report.sync();
+  saving_step_ = position.step;
+  try {
+    if (in_background) {
+      saver_.start(request(position));
+    } else {
+      report(saver_.save(request(position)));
+    }
+  } catch (const CheckpointError& error) {
+    report_failure(error.what());
+  }
+}
+
+CheckpointSaver::Request RunCheckpoints::request(
+    const RunPosition& position) const {
+  const std::string name = step_folder_name(position.step);
+  CheckpointSaver::Request request{.path = folder_ / name};
+  add_to(request.values, position);
+  request.values["trainer/config"] = to_toml(run_.config);
+  request.values["model/config.json"] = model_config_;
+  request.after_commit = [folder = folder_, name,
+                          rule = KeepRule{run_.config.checkpoint.keep,
+                                          run_.config.checkpoint.keep_every}] {
+    point_latest(folder, name);
+    remove_old_checkpoints(folder, rule);
+  };
+  return request;
+}
+
+void RunCheckpoints::report(const SaveResult& result) {
+  if (!result.error.empty()) {
+    return report_failure(result.error);
+  }
+  saved_step_ = saving_step_;
+  last_error_.clear();
+  const std::string line = fmt::format(
+      "checkpoint {}: {:.1f} MiB of this rank, {:.3f} s waited, {:.3f} s in "
+      "the background",
+      result.path.filename().string(),
+      static_cast<double>(result.bytes) / (1 << 20), result.blocked_seconds,
+      result.background_seconds);
+  run_.report.log(line);
+  run_.report.note(line);
+}
+
+void RunCheckpoints::report_failure(const std::string& error) {
+  last_error_ = error;
+  run_.report.log(error);
+  run_.report.note(error +
+                   "\nTraining goes on; the checkpoints before it are "
+                   "as they were.");
+}
+
+}  // namespace accordion

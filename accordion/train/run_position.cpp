@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/run_position.h"
+
+#include <fmt/format.h>
+
+namespace accordion {
+namespace {
+
+constexpr const char* kStep = "trainer/step";
+constexpr const char* kSamples = "trainer/samples";
+constexpr const char* kElapsed = "trainer/elapsed_seconds";
+constexpr const char* kSkipped = "trainer/skipped";
+
+/// A number of that type, not negative.
+template <class Number>
+Number number_of(const CheckpointIndex& index, const char* name,
+                 const std::string& place) {
+  const auto found = index.values.find(name);
+  if (found == index.values.end() ||
+      !std::holds_alternative<Number>(found->second) ||
+      std::get<Number>(found->second) < 0) {
+    throw CheckpointError(fmt::format(
+        "[train] '{}' says nothing of how far a run has come: value '{}' is "
+        "missing or not a number of 0 or more. Only checkpoints of `accordion "
+        "train` can be resumed; use model.init for weights alone.",
+        place, name));
+  }
+  return std::get<Number>(found->second);
+}
+
+}  // namespace
+
+void add_to(CheckpointValues& values, const RunPosition& position) {
+  values[kStep] = position.step;
+  values[kSamples] = position.samples;
+  values[kElapsed] = position.elapsed_seconds;
+  values[kSkipped] = position.skipped;
+}
+
+RunPosition run_position(const CheckpointIndex& index,
+                         const std::string& place) {
+  return {.step = number_of<std::int64_t>(index, kStep, place),
+          .samples = number_of<std::int64_t>(index, kSamples, place),
+          .elapsed_seconds = number_of<double>(index, kElapsed, place),
+          .skipped = number_of<std::int64_t>(index, kSkipped, place)};
+}
+
+}  // namespace accordion

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "accordion/checkpoint/checkpoint_index.h"
+
+namespace accordion {
+
+/// How far a run has come: what a checkpoint says of it besides tensors.
+struct RunPosition {
+  std::int64_t step = 0;     ///< steps done; the number of the next one
+  std::int64_t samples = 0;  ///< read by all ranks together
+  double elapsed_seconds = 0.0;
+  std::int64_t skipped = 0;  ///< steps in a row, see train.nonfinite
+};
+
+/// As values of a checkpoint, and back; `place` stands for it in errors.
+///
+/// Throws CheckpointError where one is missing, of another type or negative
+void add_to(CheckpointValues& values, const RunPosition& position);
+RunPosition run_position(const CheckpointIndex& index,
+                         const std::string& place);
+
+}  // namespace accordion

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/run_start.h"
+
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "accordion/checkpoint/checkpoint_folder.h"
+#include "accordion/checkpoint/checkpoint_reader.h"
+#include "accordion/train/run_folder.h"
+
+namespace accordion {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_run_folder(const fs::path& folder) {
+  return fs::exists(config_file(folder));
+}
+
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+RunPosition position_in(const fs::path& checkpoint) {
+  const CheckpointReader reader(checkpoint);
+  return run_position(reader.index(), checkpoint.string());
+}
+
+fs::path new_folder(const TrainConfig& config, std::time_t now) {
+  return create_run_folder(config.run.dir,
+                           fs::path(config.model.config).stem().string(), now);
+}
+
+RunStart resume_newest(const TrainConfig& config, std::time_t now) {
+  if (config.run.dir.empty()) {
+    throw std::runtime_error(
+        "[train] --resume auto looks for checkpoints in run.dir, which is not "
+        "set. Set run.dir, or name a run or checkpoint: --resume PATH.");
+  }
+  const fs::path folder = config.run.dir;
+  const auto found = complete_checkpoints(checkpoints_folder(config, folder));
+  if (!found.empty()) {
+    return {.folder = folder,
+            .checkpoint = found.back().path,
+            .position = position_in(found.back().path)};
+  }
+  // A run that ended before its first checkpoint begins again.
+  return {.folder = is_run_folder(folder) ? folder : new_folder(config, now),
+          .checkpoint = {},
+          .position = {}};
+}
+
+/// The run that a checkpoint in RUN/checkpoints belongs to, or whose
+/// checkpoint.dir it lies in; empty where that is not known.
+fs::path owner_of(const TrainConfig& config, const fs::path& checkpoint) {
+  const fs::path folder = checkpoint.parent_path();
+  if (!config.run.dir.empty() &&
+      same_folder(checkpoints_folder(config, config.run.dir), folder)) {
+    return config.run.dir;
+  }
+  const fs::path run = folder.parent_path();
+  return is_run_folder(run) ? run : fs::path();
+}
+
+/// The checkpoint that a path means.
+fs::path checkpoint_at(const TrainConfig& config, fs::path path) {
+  path = fs::absolute(path).lexically_normal();
+  if (!path.has_filename()) {  // "step-00000100/"
+    path = path.parent_path();
+  }
+  if (!is_run_folder(path)) {
+    return path;
+  }
+  const fs::path folder = checkpoints_folder(config, path);
+  const auto found = complete_checkpoints(folder);
+  if (found.empty()) {
+    throw CheckpointError(fmt::format(
+        "[train] There is no complete checkpoint in '{}'. Name a checkpoint, "
+        "or use --resume auto to begin where there is none.",
+        folder.string()));
+  }
+  return found.back().path;
+}
+
+RunStart resume_from(const TrainConfig& config, const fs::path& path,
+                     std::time_t now) {
+  const fs::path checkpoint = checkpoint_at(config, path);
+  const RunPosition position = position_in(checkpoint);
+  const fs::path owner = owner_of(config, checkpoint);
+  if (owner.empty() ||
+      (!config.run.dir.empty() && !same_folder(owner, config.run.dir))) {
+    return {.folder = new_folder(config, now),
+            .checkpoint = checkpoint,
+            .position = position};
+  }
+  const StepCheckpoint newest =
+      complete_checkpoints(checkpoint.parent_path()).back();
+  if (!same_folder(newest.path, checkpoint)) {
+    throw CheckpointError(fmt::format(
+        "[train] '{}' went on from '{}': it has a checkpoint of step {}. "
+        "Resume from that one, or begin a run of its own there: "
+        "run.dir=NEW_FOLDER.",
+        owner.string(), checkpoint.filename().string(), newest.step));
+  }
+  return {.folder = owner, .checkpoint = checkpoint, .position = position};
+}
+
+}  // namespace
+
+fs::path checkpoints_folder(const TrainConfig& config, const fs::path& run) {
+  return config.checkpoint.dir.empty() ? run / "checkpoints"
+                                       : fs::path(config.checkpoint.dir);
+}
+
+RunStart find_run_start(const TrainConfig& config, const std::string& resume,
+                        std::time_t now) {
+  if (resume.empty()) {
+    return {
+        .folder = new_folder(config, now), .checkpoint = {}, .position = {}};
+  }
+  return resume == "auto" ? resume_newest(config, now)
+                          : resume_from(config, resume, now);
+}
+
+std::string to_text(const RunStart& start) {
+  return nlohmann::json({{"folder", start.folder.string()},
+                         {"checkpoint", start.checkpoint.string()},
+                         {"step", start.position.step},
+                         {"samples", start.position.samples},
+                         {"elapsed_seconds", start.position.elapsed_seconds},
+                         {"skipped", start.position.skipped}})
+      .dump();
+}
+
+RunStart parse_run_start(const std::string& text) {
+  const auto object = nlohmann::json::parse(text);
+  return {.folder = object.at("folder").get<std::string>(),
+          .checkpoint = object.at("checkpoint").get<std::string>(),
+          .position = {.step = object.at("step"),
+                       .samples = object.at("samples"),
+                       .elapsed_seconds = object.at("elapsed_seconds"),
+                       .skipped = object.at("skipped")}};
+}
+
+}  // namespace accordion
