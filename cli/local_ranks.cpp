@@ -18,6 +18,15 @@ void add_no_bind(CLI::App& command, bool& bind_to_cores) {
       "there are at least as many cores as ranks");
 }
 
+void add_max_restarts(CLI::App& command, int& max_restarts) {
+  command
+      .add_option("--max-restarts", max_restarts,
+                  "How often all ranks are started again after one failed; "
+                  "`accordion train` then goes on from the newest checkpoint "
+                  "(default 0)")
+      ->check(CLI::NonNegativeNumber);
+}
+
 CLI::Option* add_run_options(CLI::App& command, RunFlags& flags,
                              const std::string& about) {
   CLI::Option* const config = command.add_option("config", flags.config, about);
@@ -57,6 +66,7 @@ int start_ranks(const std::string& name, const TrainConfig& config,
   launch.num_ranks = flags.num_ranks;
   launch.rank0_keeps_terminal = true;
   launch.bind_to_cores = flags.bind_to_cores;
+  launch.max_restarts = flags.max_restarts;
   return run_local_ranks(launch);
 }
 

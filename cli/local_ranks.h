@@ -17,10 +17,14 @@ struct RunFlags {
   std::vector<std::string> overrides;
   int num_ranks = 0;  ///< 0: not given
   bool bind_to_cores = true;
+  int max_restarts = 0;
 };
 
 /// Adds --no-bind, which clears `bind_to_cores`.
 void add_no_bind(CLI::App& command, bool& bind_to_cores);
+
+/// Adds --max-restarts.
+void add_max_restarts(CLI::App& command, int& max_restarts);
 
 /// Adds the options to `command`, the configuration with its own `about`.
 /// Returns that one.

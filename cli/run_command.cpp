@@ -19,6 +19,7 @@ void add_run(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber)
       ->required();
   add_no_bind(*command, options->bind_to_cores);
+  add_max_restarts(*command, options->max_restarts);
   command
       ->add_option("program", options->command,
                    "PROGRAM and its arguments, after --")

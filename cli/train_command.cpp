@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <ctime>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 
@@ -6,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "accordion/comm/rendezvous.h"
+#include "accordion/train/run_folder.h"
 #include "accordion/train/train_config.h"
 #include "accordion/train/trainer.h"
 #include "cli/commands.h"
@@ -19,6 +22,27 @@ struct TrainFlags : RunFlags {
   bool help_config = false;
   std::string resume;
 };
+
+/// Starts the ranks of a run. One that may be restarted has its folder from the
+/// start: the ranks of the next attempt must find it.
+int start_training(const TrainConfig& config, const TrainFlags& flags) {
+  std::vector<std::string> more;
+  if (!flags.resume.empty()) {
+    more = {"--resume", flags.resume};
+  }
+  if (flags.max_restarts > 0 && config.run.dir.empty()) {
+    if (!flags.resume.empty()) {
+      throw std::invalid_argument(
+          "[train] --max-restarts with --resume needs run.dir, where the next "
+          "attempt finds the run. Set run.dir.");
+    }
+    const std::filesystem::path model = config.model.config;
+    more.push_back("run.dir=" + create_run_folder("", model.stem().string(),
+                                                  std::time(nullptr))
+                                    .string());
+  }
+  return start_ranks("train", config, flags, more);
+}
 
 int run_train(const TrainFlags& flags) {
   if (flags.help_config) {
@@ -37,14 +61,11 @@ int run_train(const TrainFlags& flags) {
   }
   const Rendezvous rendezvous = Rendezvous::from_environment();
   check_not_a_rank("train", flags.num_ranks, rendezvous);
-  if (flags.num_ranks > 1) {
-    std::vector<std::string> more;
-    if (!flags.resume.empty()) {
-      more = {"--resume", flags.resume};
-    }
-    return start_ranks("train", config, flags, more);
+  if (flags.num_ranks > 1 || flags.max_restarts > 0) {
+    return start_training(config, flags);
   }
-  train(config, rendezvous, flags.resume);
+  train(config, rendezvous,
+        rendezvous.restart_count > 0 ? "auto" : flags.resume);
   return 0;
 }
 
@@ -55,6 +76,7 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* const command =
       app.add_subcommand("train", "Train a model as a configuration says");
   add_run_options(*command, *flags, "CONFIG.toml; see --help-config");
+  add_max_restarts(*command, flags->max_restarts);
   command->add_option(
       "--resume", flags->resume,
       "auto: go on from the newest checkpoint in run.dir, or begin where there "

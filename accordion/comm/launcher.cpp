@@ -63,7 +63,8 @@ constexpr const char* kHeapTunables =
     "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1";
 
 // The launcher's environment with the variables of one rank.
-std::vector<std::string> rank_environment(int rank, int num_ranks, int port) {
+std::vector<std::string> rank_environment(int rank, int num_ranks, int port,
+                                          int restart) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
@@ -79,6 +80,7 @@ std::vector<std::string> rank_environment(int rank, int num_ranks, int port) {
   variables["MASTER_PORT"] = std::to_string(port);
   variables["TORCHELASTIC_RUN_ID"] =
       fmt::format("accordion-{}-{}", getpid(), port);
+  variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(restart);
   // This launcher has no agent, whatever started it may have had one.
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   // Ranks share the cores; a thread pool per rank would fight over them.
@@ -159,8 +161,9 @@ int exit_code_of(int status) {
 
 class Launcher {
  public:
-  explicit Launcher(const LaunchOptions& options)
-      : options_(options), launcher_pid_(getpid()) {
+  /// `restart` counts the launches before this one.
+  Launcher(const LaunchOptions& options, int restart)
+      : options_(options), restart_(restart), launcher_pid_(getpid()) {
     const int port = free_port();
     try {
       for (int rank = 0; rank < options.num_ranks; ++rank) {
@@ -186,6 +189,9 @@ class Launcher {
     return exit_code_;
   }
 
+  /// A signal asked for the end: what follows is no failure.
+  [[nodiscard]] bool asked_to_end() const { return asked_to_end_; }
+
  private:
   void start(int rank, int port);
   [[noreturn]] void become_rank(std::vector<std::string> environment, int out,
@@ -209,6 +215,7 @@ class Launcher {
   }
 
   const LaunchOptions& options_;
+  const int restart_;
   const pid_t launcher_pid_;
   const CoreSet cores_ = CoreSet::of_this_thread();
   Signals signals_;
@@ -229,7 +236,7 @@ std::pair<FileDescriptor, FileDescriptor> make_pipe() {
 }
 
 void Launcher::start(int rank, int port) {
-  auto environment = rank_environment(rank, options_.num_ranks, port);
+  auto environment = rank_environment(rank, options_.num_ranks, port, restart_);
   const bool keeps_terminal = rank == 0 && options_.rank0_keeps_terminal;
   auto out = keeps_terminal ? std::pair<FileDescriptor, FileDescriptor>()
                             : make_pipe();
@@ -357,7 +364,16 @@ int run_local_ranks(const LaunchOptions& options) {
         "one rank, as in accordion run --nproc 2 -- PROGRAM ARGS",
         options.num_ranks, options.command.size()));
   }
-  return Launcher(options).run();
+  for (int restart = 0;; ++restart) {
+    Launcher launcher(options, restart);
+    const int exit_code = launcher.run();
+    if (exit_code == 0 || launcher.asked_to_end() ||
+        restart == options.max_restarts) {
+      return exit_code;
+    }
+    std::fprintf(stderr, "[run] starting all %d ranks again (%d of %d)\n",
+                 options.num_ranks, restart + 1, options.max_restarts);
+  }
 }
 
 }  // namespace accordion

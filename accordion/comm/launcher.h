@@ -19,6 +19,8 @@ struct LaunchOptions {
   /// there is at least one for each, so that ranks do not wander from caches
   /// and memory that they have warmed.
   bool bind_to_cores = true;
+  /// How often all ranks are started again after one failed.
+  int max_restarts = 0;
   /// How long ranks may take to end after SIGTERM before they are killed.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
 };
@@ -32,10 +34,12 @@ struct LaunchOptions {
 /// steps). Each runs on cores of its own, see bind_to_cores. Lines of its
 /// output are passed on with "[rank r] " before them. SIGINT, SIGTERM and
 /// SIGHUP are passed on to all ranks. When one fails the others are ended, and
-/// stderr says which failed first and how. Ranks do not outlive the launcher.
+/// stderr says which failed first and how; with max_restarts all are then
+/// started again, and see in TORCHELASTIC_RESTART_COUNT how often that was.
+/// Ranks do not outlive the launcher.
 ///
-/// Returns 0, or what a shell would for the rank that failed first: its exit
-///         code, or 128 + signal
+/// Returns 0, or what a shell would for the rank that failed first, the last
+///         time: its exit code, or 128 + signal
 /// Threads a program's only thread: signals are blocked while it runs
 /// Throws  std::invalid_argument for options without a command or rank,
 ///         std::system_error when a rank cannot be started

@@ -94,10 +94,10 @@ Rendezvous from_torchrun(const Lookup& lookup) {
   result.port = variables.number("MASTER_PORT", 1, 65535);
   result.run_id = variables.text("TORCHELASTIC_RUN_ID").value_or("");
   // The agent's store outlives the ranks of the attempt before.
-  const int restarts =
+  result.restart_count =
       variables.number_or("TORCHELASTIC_RESTART_COUNT", 0, 0, kMany);
-  if (restarts > 0) {
-    result.run_id += fmt::format(" restart {}", restarts);
+  if (result.restart_count > 0) {
+    result.run_id += fmt::format(" restart {}", result.restart_count);
   }
   result.launcher_serves_store =
       variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";

@@ -21,6 +21,8 @@ struct Rendezvous {
   /// Tells jobs on the same host and port apart (torchrun's run id); may be
   /// empty.
   std::string run_id = {};
+  /// How often the launcher started all ranks again after one failed.
+  int restart_count = 0;
   /// The launcher serves c10d's TCPStore at address and port already, so that
   /// rank 0 must not (torchrun's agent does).
   bool launcher_serves_store = false;

@@ -94,6 +94,9 @@ void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
   if (const auto dtype = options_.precision.output_dtype) {
     cast_floating(outputs, *dtype);
   }
+  if (output_watch_) {
+    output_watch_(unit, outputs);
+  }
   const auto aliases = [this, unit](const at::Tensor& tensor) {
     return unit_at(unit).owns_memory_of(tensor);
   };

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -95,6 +97,10 @@ class Executor : public FsdpUnit::Listener,
   void set_trace(std::shared_ptr<StepTrace> trace) {
     trace_ = std::move(trace);
   }
+  /// Called with what a unit's forward returns; empty, as at first: nothing.
+  using OutputWatch =
+      std::function<void(int unit, std::span<at::Tensor* const> outputs)>;
+  void set_output_watch(OutputWatch watch) { output_watch_ = std::move(watch); }
   [[nodiscard]] PassSettings& pass_settings() { return pass_settings_; }
   [[nodiscard]] UnitSettings& settings_of(int unit) {
     return settings_[static_cast<std::size_t>(unit)];
@@ -195,6 +201,7 @@ class Executor : public FsdpUnit::Listener,
   std::vector<Action> recorded_;     // markers of this pass
   std::size_t cursor_ = 0;           // next action of schedule_
   std::shared_ptr<StepTrace> trace_;
+  OutputWatch output_watch_;
   /// Not null in a pass that began without a schedule.
   std::unique_ptr<RankTurns> turns_;
   std::vector<int> unended_;  // units whose forward threw, of which peers wait

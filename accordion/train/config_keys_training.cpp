@@ -40,13 +40,30 @@ std::vector<ConfigKey> training_keys() {
       {.name = "train.nonfinite",
        .field = ACCORDION_FIELD(train.nonfinite),
        .doc = "A step whose gradient is infinite or no number. error: ends "
-              "the run. skip: is not taken, see train.max_skips. allow: is "
-              "taken like any other.",
-       .choices = {"error", "skip", "allow"}},
+              "the run. skip: is not taken, see train.max_skips. rollback: "
+              "the run goes back to its newest checkpoint and on with the "
+              "samples after those of that step, see train.max_rollbacks. "
+              "allow: is taken like any other.",
+       .choices = {"error", "skip", "rollback", "allow"}},
+      {.name = "train.spike",
+       .field = ACCORDION_FIELD(train.spike),
+       .doc = "A step whose loss is more than train.spike_factor times the "
+              "running mean of some 50 losses before it; choices as for "
+              "train.nonfinite.",
+       .choices = {"error", "skip", "rollback", "allow"}},
+      {.name = "train.spike_factor",
+       .field = ACCORDION_FIELD(train.spike_factor),
+       .doc = "See train.spike.",
+       .range = above(1)},
       {.name = "train.max_skips",
        .field = ACCORDION_FIELD(train.max_skips),
-       .doc = "Steps that train.nonfinite = \"skip\" leaves out in a row "
-              "before it ends the run as well.",
+       .doc = "Steps that \"skip\" leaves out in a row before it ends the run "
+              "as well.",
+       .range = at_least(1)},
+      {.name = "train.max_rollbacks",
+       .field = ACCORDION_FIELD(train.max_rollbacks),
+       .doc = "Times that \"rollback\" takes the run back before it ends it as "
+              "well.",
        .range = at_least(1)},
 
       {.name = "optimizer.lr",
@@ -173,6 +190,11 @@ std::vector<ConfigKey> training_keys() {
               "memory, ranks of one host. gloo: TCP, any hosts. hierarchical: "
               "shm within hosts that hold as many ranks each, gloo between.",
        .choices = {"auto", "shm", "gloo", "hierarchical"}},
+      {.name = "fsdp.timeout",
+       .field = ACCORDION_FIELD(fsdp.timeout),
+       .doc = "Seconds that a rank waits for another, at the start and in each "
+              "collective, before the run ends with an error that names both.",
+       .range = {.low = 1, .high = 1e6}},
   };
 }
 

@@ -113,6 +113,16 @@ void check_sharding(const TrainConfig& config, const Fault& fault) {
       "\"hybrid\".");
 }
 
+void check_rollback(const TrainConfig& config, const Fault& fault) {
+  const bool rolls_back =
+      config.train.nonfinite == "rollback" || config.train.spike == "rollback";
+  fault.raise_if(
+      rolls_back && config.checkpoint.every == 0,
+      "'train.nonfinite' or 'train.spike' is \"rollback\", but "
+      "'checkpoint.every' is 0, so that there is nothing to go back to. Set "
+      "checkpoint.every.");
+}
+
 }  // namespace
 
 void validate_config(const TrainConfig& config, const std::string& place) {
@@ -122,6 +132,7 @@ void validate_config(const TrainConfig& config, const std::string& place) {
   check_schedule(config, fault);
   check_sharding(config, fault);
   check_evaluation(config, fault);
+  check_rollback(config, fault);
 }
 
 }  // namespace accordion

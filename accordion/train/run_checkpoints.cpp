@@ -9,6 +9,7 @@
 
 #include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/load_checkpoint.h"
+#include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_start.h"
 
 namespace accordion {
@@ -35,6 +36,17 @@ void RunCheckpoints::load(const std::filesystem::path& checkpoint) {
   run_.report.log(fmt::format(
       "loaded '{}': {:.1f} MiB read by this rank", checkpoint.string(),
       static_cast<double>(result.bytes_read) / (1 << 20)));
+}
+
+std::filesystem::path RunCheckpoints::newest() {
+  wait_for_save();
+  return text_from_rank_0(
+      world_communicator(run_.model),
+      [this] {
+        const auto found = complete_checkpoints(folder_);
+        return found.empty() ? std::string() : found.back().path.string();
+      },
+      "newest checkpoint");
 }
 
 void RunCheckpoints::after_step(const RunPosition& position) {

@@ -38,6 +38,12 @@ class RunCheckpoints {
   /// Comm  that of load_checkpoint
   void load(const std::filesystem::path& checkpoint);
 
+  /// The newest complete checkpoint, once a save in flight is over; empty where
+  /// there is none.
+  ///
+  /// Comm  that of CheckpointSaver::finish, and three broadcasts
+  std::filesystem::path newest();
+
   /// Behind each step, `position` being that of the next: starts a save where
   /// one is due, and carries one in flight on.
   ///

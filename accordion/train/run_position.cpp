@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "accordion/checkpoint/checkpoint_reader.h"
+
 namespace accordion {
 namespace {
 
@@ -10,6 +12,9 @@ constexpr const char* kStep = "trainer/step";
 constexpr const char* kSamples = "trainer/samples";
 constexpr const char* kElapsed = "trainer/elapsed_seconds";
 constexpr const char* kSkipped = "trainer/skipped";
+constexpr const char* kRollbacks = "trainer/rollbacks";
+constexpr const char* kMeanLoss = "trainer/mean_loss";
+constexpr const char* kNumLosses = "trainer/num_losses";
 
 /// A number of that type, not negative.
 template <class Number>
@@ -34,7 +39,15 @@ void add_to(CheckpointValues& values, const RunPosition& position) {
   values[kStep] = position.step;
   values[kSamples] = position.samples;
   values[kElapsed] = position.elapsed_seconds;
-  values[kSkipped] = position.skipped;
+  values[kSkipped] = position.guard.skipped;
+  values[kRollbacks] = position.guard.rollbacks;
+  values[kMeanLoss] = position.guard.mean_loss;
+  values[kNumLosses] = position.guard.num_losses;
+}
+
+RunPosition read_run_position(const std::filesystem::path& checkpoint) {
+  return run_position(CheckpointReader(checkpoint).index(),
+                      checkpoint.string());
 }
 
 RunPosition run_position(const CheckpointIndex& index,
@@ -42,7 +55,11 @@ RunPosition run_position(const CheckpointIndex& index,
   return {.step = number_of<std::int64_t>(index, kStep, place),
           .samples = number_of<std::int64_t>(index, kSamples, place),
           .elapsed_seconds = number_of<double>(index, kElapsed, place),
-          .skipped = number_of<std::int64_t>(index, kSkipped, place)};
+          .guard = {
+              .skipped = number_of<std::int64_t>(index, kSkipped, place),
+              .rollbacks = number_of<std::int64_t>(index, kRollbacks, place),
+              .mean_loss = number_of<double>(index, kMeanLoss, place),
+              .num_losses = number_of<std::int64_t>(index, kNumLosses, place)}};
 }
 
 }  // namespace accordion

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "accordion/checkpoint/checkpoint_index.h"
+#include "accordion/train/step_guard.h"
 
 namespace accordion {
 
@@ -13,13 +15,14 @@ struct RunPosition {
   std::int64_t step = 0;     ///< steps done; the number of the next one
   std::int64_t samples = 0;  ///< read by all ranks together
   double elapsed_seconds = 0.0;
-  std::int64_t skipped = 0;  ///< steps in a row, see train.nonfinite
+  StepGuard::Memory guard;
 };
 
 /// As values of a checkpoint, and back; `place` stands for it in errors.
 ///
 /// Throws CheckpointError where one is missing, of another type or negative
 void add_to(CheckpointValues& values, const RunPosition& position);
+RunPosition read_run_position(const std::filesystem::path& checkpoint);
 RunPosition run_position(const CheckpointIndex& index,
                          const std::string& place);
 

@@ -8,7 +8,9 @@
 namespace accordion {
 
 RunReport::RunReport(const RunReportOptions& options)
-    : log_every_(options.log_every), log_(options.folder, options.rank) {
+    : folder_(options.folder),
+      log_every_(options.log_every),
+      log_(options.folder, options.rank) {
   if (options.rank == 0) {
     metrics_.emplace(metrics_file(options.folder));
     progress_.emplace(
@@ -49,6 +51,14 @@ void RunReport::summary(const RunSummary& summary) {
     metrics_->write(summary);
     progress_->finish();
     note(line);
+  }
+}
+
+void RunReport::forget_from(std::int64_t step) {
+  if (metrics_) {
+    metrics_.reset();
+    keep_metrics_before(metrics_file(folder_), step);
+    metrics_.emplace(metrics_file(folder_));
   }
 }
 

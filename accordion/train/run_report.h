@@ -31,6 +31,8 @@ class RunReport {
   void step(const StepMetrics& metrics, const ProgressInfo& info);
   void validation(const ValidationMetrics& metrics);
   void summary(const RunSummary& summary);
+  /// Forgets what was measured from a step on: it will be measured again.
+  void forget_from(std::int64_t step);
   /// Waits until what was measured is on the disk, so that no checkpoint of a
   /// step is there without the lines of the steps before.
   void sync();
@@ -40,6 +42,7 @@ class RunReport {
   void log(std::string_view line) { log_.line(line); }
 
  private:
+  std::filesystem::path folder_;
   std::int64_t log_every_;
   RankLog log_;
   // Rank 0 only.

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/checkpoint_folder.h"
-#include "accordion/checkpoint/checkpoint_reader.h"
 #include "accordion/train/run_folder.h"
 
 namespace accordion {
@@ -22,11 +21,6 @@ bool is_run_folder(const fs::path& folder) {
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code error;
   return fs::equivalent(a, b, error) && !error;
-}
-
-RunPosition position_in(const fs::path& checkpoint) {
-  const CheckpointReader reader(checkpoint);
-  return run_position(reader.index(), checkpoint.string());
 }
 
 fs::path new_folder(const TrainConfig& config, std::time_t now) {
@@ -45,7 +39,7 @@ RunStart resume_newest(const TrainConfig& config, std::time_t now) {
   if (!found.empty()) {
     return {.folder = folder,
             .checkpoint = found.back().path,
-            .position = position_in(found.back().path)};
+            .position = read_run_position(found.back().path)};
   }
   // A run that ended before its first checkpoint begins again.
   return {.folder = is_run_folder(folder) ? folder : new_folder(config, now),
@@ -88,7 +82,7 @@ fs::path checkpoint_at(const TrainConfig& config, fs::path path) {
 RunStart resume_from(const TrainConfig& config, const fs::path& path,
                      std::time_t now) {
   const fs::path checkpoint = checkpoint_at(config, path);
-  const RunPosition position = position_in(checkpoint);
+  const RunPosition position = read_run_position(checkpoint);
   const fs::path owner = owner_of(config, checkpoint);
   if (owner.empty() ||
       (!config.run.dir.empty() && !same_folder(owner, config.run.dir))) {
@@ -131,7 +125,10 @@ std::string to_text(const RunStart& start) {
                          {"step", start.position.step},
                          {"samples", start.position.samples},
                          {"elapsed_seconds", start.position.elapsed_seconds},
-                         {"skipped", start.position.skipped}})
+                         {"skipped", start.position.guard.skipped},
+                         {"rollbacks", start.position.guard.rollbacks},
+                         {"mean_loss", start.position.guard.mean_loss},
+                         {"num_losses", start.position.guard.num_losses}})
       .dump();
 }
 
@@ -142,7 +139,10 @@ RunStart parse_run_start(const std::string& text) {
           .position = {.step = object.at("step"),
                        .samples = object.at("samples"),
                        .elapsed_seconds = object.at("elapsed_seconds"),
-                       .skipped = object.at("skipped")}};
+                       .guard = {.skipped = object.at("skipped"),
+                                 .rollbacks = object.at("rollbacks"),
+                                 .mean_loss = object.at("mean_loss"),
+                                 .num_losses = object.at("num_losses")}}};
 }
 
 }  // namespace accordion

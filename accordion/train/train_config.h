@@ -47,7 +47,10 @@ struct TrainConfig {
     std::int64_t grad_accumulation = 1;
     std::int64_t threads = 0;  ///< 0: the host's cores over its ranks
     std::string nonfinite = "error";
-    std::int64_t max_skips = 10;  ///< in a row, where nonfinite is "skip"
+    std::string spike = "allow";
+    double spike_factor = 2.0;
+    std::int64_t max_skips = 10;     ///< in a row
+    std::int64_t max_rollbacks = 3;  ///< in the run
   } train;
   struct Optimizer {
     double lr = 3e-4;
@@ -77,6 +80,7 @@ struct TrainConfig {
     std::int64_t prefetch_bytes = 0;   ///< 0: no limit
     std::int64_t min_shard_numel = 0;  ///< 0: all are sharded
     std::string backend = "auto";
+    double timeout = 300.0;  ///< seconds
   } fsdp;
   struct Eval {
     std::int64_t every = 0;  ///< 0: never

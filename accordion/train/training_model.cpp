@@ -13,6 +13,7 @@
 
 #include "accordion/checkpoint/weight_source.h"
 #include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/nonfinite_output.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/models/generate.h"
 #include "accordion/models/initialize.h"
@@ -94,13 +95,24 @@ LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
                 as_tensor(std::move(batch.targets), seq_len_), divisor);
 }
 
-std::string TrainingModel::describe_nonfinite_gradient() {
+std::string TrainingModel::describe_nonfinite(
+    const std::function<void()>& forward) {
+  const auto quoted = [](const std::string& unit) {
+    return unit.empty() ? std::string("the root") : fmt::format("'{}'", unit);
+  };
+  if (const auto output = first_nonfinite_output(*model_, forward)) {
+    return fmt::format(
+        "the first unit whose output is not finite is {}, on rank {}",
+        quoted(output->unit), output->rank);
+  }
   const auto unit = first_nonfinite_unit(model_);
   if (!unit) {
-    return "each gradient is finite, but their squares overflow";
+    return "each output and gradient is finite, but the gradients' squares "
+           "overflow";
   }
-  return fmt::format("the first unit at fault is {}",
-                     unit->empty() ? "the root" : fmt::format("'{}'", *unit));
+  return fmt::format(
+      "each output is finite, and the first unit whose gradient is not is {}",
+      quoted(*unit));
 }
 
 std::string TrainingModel::sample(const TrainConfig& config,

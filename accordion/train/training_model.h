@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "accordion/comm/device_mesh.h"
@@ -36,8 +37,10 @@ class TrainingModel {
   std::string sample(const TrainConfig& config, const Tokenizer& tokenizer);
 
   /// Why the norm of the gradients is not finite, in words, the same on every
-  /// rank. Comm: that of first_nonfinite_unit.
-  std::string describe_nonfinite_gradient();
+  /// rank. `forward` runs the forward passes that led to them again.
+  ///
+  /// Comm  that of first_nonfinite_output and first_nonfinite_unit
+  std::string describe_nonfinite(const std::function<void()>& forward);
 
   torch::nn::Module& module() { return *model_; }
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include "accordion/fsdp/step_trace_text.h"
 #include "accordion/train/evaluation.h"
 #include "accordion/train/rank_agreement.h"
 
@@ -43,6 +44,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                .rank = mesh.rank(),
                .log_every = config.log.every}),
       step_(config, mesh, model, data_),
+      trace_(std::make_shared<StepTrace>()),
       checkpoints_({.config = config,
                     .folder = start.folder,
                     .model = step_.model().module(),
@@ -61,7 +63,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
   report_.note(describe(data_, config_));
   if (!start.checkpoint.empty()) {
     checkpoints_.load(start.checkpoint);
-    step_.nonfinite().set_skipped(start.position.skipped);
+    step_.guard().set_memory(start.position.guard);
     report_.note(fmt::format("resumed at step {} from {}", first_step_,
                              start.checkpoint.string()));
   }
@@ -69,8 +71,26 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
 
 RunSummary TrainingRun::execute() {
   start_ = Clock::now();
+  step_.set_trace(trace_);
+  try {
+    take_steps();
+  } catch (const std::exception& error) {
+    log_failure(error);
+    throw;
+  }
+  RunSummary summary = summarize();
+  print_sample();
+  report_.note(fmt::format("Run folder: {}", folder_.string()));
+  return summary;
+}
+
+void TrainingRun::take_steps() {
   for (std::int64_t step = first_step_; !finished(step); ++step) {
     const LocalStep local = step_.run(step, elapsed_seconds_);
+    if (local.judgement.verdict == StepGuard::Verdict::RollBack) {
+      step = roll_back(step, local.judgement.fault) - 1;
+      continue;
+    }
     const StepMetrics metrics = agree(step, local);
     report_.step(metrics, {.total_steps = config_.train.steps,
                            .rss_mib = step_.memory().last_rss_mib(),
@@ -86,17 +106,47 @@ RunSummary TrainingRun::execute() {
     validate(last);
   }
   checkpoints_.finish(position_after(last));
-  RunSummary summary = summarize();
-  print_sample();
-  report_.note(fmt::format("Run folder: {}", folder_.string()));
-  return summary;
+}
+
+/// Goes back to the newest checkpoint, and on with the samples behind those of
+/// the step that went wrong. Returns the step to go on with.
+std::int64_t TrainingRun::roll_back(std::int64_t step,
+                                    const std::string& fault) {
+  const std::filesystem::path checkpoint = checkpoints_.newest();
+  if (checkpoint.empty()) {
+    throw std::runtime_error(fmt::format(
+        "[train] {}. There is no checkpoint yet to go back to: lower "
+        "checkpoint.every (now {}).",
+        fault, config_.checkpoint.every));
+  }
+  const std::int64_t samples = data_.sampler.samples_before(step + 1);
+  RunPosition position = read_run_position(checkpoint);
+  checkpoints_.load(checkpoint);
+  data_.sampler.continue_from(position.step, samples);
+  position.guard.rollbacks = step_.guard().memory().rollbacks;
+  step_.guard().set_memory(position.guard);
+  report_.forget_from(position.step);
+  report_.log(fault);
+  report_.note(fmt::format("{}. Back to step {}, on with the next samples.",
+                           fault, position.step));
+  return position.step;
+}
+
+void TrainingRun::log_failure(const std::exception& error) {
+  constexpr std::size_t kActions = 32;
+  report_.log(error.what());
+  report_.log("what this rank did last, from the beginning of its step on:");
+  for (const std::string& line :
+       last_actions(step_.model().module(), *trace_, kActions)) {
+    report_.log(line);
+  }
 }
 
 RunPosition TrainingRun::position_after(std::int64_t step) {
   return {.step = step + 1,
           .samples = data_.sampler.samples_before(step + 1),
           .elapsed_seconds = elapsed_seconds_,
-          .skipped = step_.nonfinite().skipped()};
+          .guard = step_.guard().memory()};
 }
 
 /// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
@@ -131,7 +181,7 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
           .lr = local.lr,
           .ms = local.ms,
           .tokens_per_s = tokens / local.ms * 1e3,
-          .skipped = local.skipped};
+          .skipped = local.judgement.verdict == StepGuard::Verdict::Skip};
 }
 
 double TrainingRun::seconds_left(std::int64_t step) const {

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -29,6 +31,9 @@ class TrainingRun {
   RunSummary execute();
 
  private:
+  void take_steps();
+  std::int64_t roll_back(std::int64_t step, const std::string& fault);
+  void log_failure(const std::exception& error);
   [[nodiscard]] RunPosition position_after(std::int64_t step);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
@@ -44,6 +49,7 @@ class TrainingRun {
   std::filesystem::path folder_;
   RunReport report_;
   TrainingStep step_;
+  std::shared_ptr<StepTrace> trace_;  // of the last step, for errors
   RunCheckpoints checkpoints_;
   StopSignal stop_;
 

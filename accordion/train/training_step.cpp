@@ -45,7 +45,7 @@ TrainingStep::TrainingStep(const TrainConfig& config, const DeviceMesh& mesh,
       model_(model, config, mesh),
       optimizer_(model_.module(), optimizer_options(config)),
       schedule_(lr_schedule(config)),
-      nonfinite_(config) {}
+      guard_(config) {}
 
 LocalStep TrainingStep::run(std::int64_t step, double elapsed_seconds) {
   LocalStep result;
@@ -76,10 +76,11 @@ void TrainingStep::set_trace(std::shared_ptr<StepTrace> trace) {
 void TrainingStep::update(std::int64_t step, LocalStep& result) {
   const TraceScope span(trace_.get(), SpanKind::Optimizer);
   result.grad_norm = reduced_grad_norm(model_.module());
-  result.skipped = !nonfinite_.takes_step(step, result.grad_norm, [this] {
-    return model_.describe_nonfinite_gradient();
-  });
-  if (!result.skipped) {
+  const double loss = guard_.watches_loss() ? loss_of_all_ranks(result) : 0.0;
+  result.judgement = guard_.judge(
+      {.number = step, .grad_norm = result.grad_norm, .loss = loss},
+      [&] { return describe_nonfinite(step); });
+  if (result.judgement.verdict == StepGuard::Verdict::Take) {
     const double clip_norm = config_.optimizer.clip_norm;
     optimizer_.set_lr(result.lr);
     optimizer_.step(
@@ -100,6 +101,23 @@ void TrainingStep::backward_of_microbatches(std::int64_t step,
     sample_memory(step);
     result.loss += loss.item<double>();
   }
+}
+
+double TrainingStep::loss_of_all_ranks(const LocalStep& result) {
+  const TraceScope span(trace_.get(), SpanKind::Other);
+  return sum_over_ranks(world_, {{result.loss}}, "loss of the step")[0] /
+         world_.world_size();
+}
+
+/// Runs the forward passes of the step once more, and looks at what units
+/// return.
+std::string TrainingStep::describe_nonfinite(std::int64_t step) {
+  return model_.describe_nonfinite([&] {
+    const at::NoGradGuard no_grad;
+    for (Batch& batch : batches_of(step)) {
+      (void)model_.loss(std::move(batch), 1.0);
+    }
+  });
 }
 
 std::vector<Batch> TrainingStep::batches_of(std::int64_t step) const {

@@ -11,8 +11,8 @@
 #include "accordion/optim/adamw.h"
 #include "accordion/train/lr_schedule.h"
 #include "accordion/train/memory_use.h"
-#include "accordion/train/nonfinite_guard.h"
 #include "accordion/train/run_data.h"
+#include "accordion/train/step_guard.h"
 #include "accordion/train/train_config.h"
 #include "accordion/train/training_model.h"
 
@@ -24,7 +24,8 @@ struct LocalStep {
   double grad_norm = 0.0;
   double lr = 0.0;
   double ms = 0.0;
-  bool skipped = false;
+  /// Whether the optimizer took the step, and if not, why.
+  StepGuard::Judgement judgement = {};
 };
 
 /// Takes the steps of a run, as one of its ranks: batches, loss, backward,
@@ -38,8 +39,8 @@ class TrainingStep {
 
   /// Step number `step`, `elapsed_seconds` after the run began.
   ///
-  /// Throws std::runtime_error for a gradient that is not finite, as
-  ///        train.nonfinite says; CommError
+  /// Throws std::runtime_error for a gradient that is not finite or a loss too
+  ///        large, as train.nonfinite and train.spike say; CommError
   LocalStep run(std::int64_t step, double elapsed_seconds);
 
   /// Records the steps that follow: where the executor and this loop spend
@@ -50,7 +51,7 @@ class TrainingStep {
 
   [[nodiscard]] TrainingModel& model() { return model_; }
   [[nodiscard]] AdamW& optimizer() { return optimizer_; }
-  [[nodiscard]] NonfiniteGuard& nonfinite() { return nonfinite_; }
+  [[nodiscard]] StepGuard& guard() { return guard_; }
   /// Sampled where the peaks are: behind forward, backward and optimizer.
   [[nodiscard]] MemoryPeaks& memory() { return memory_; }
 
@@ -58,6 +59,8 @@ class TrainingStep {
   void backward_of_microbatches(std::int64_t step, LocalStep& result);
   void update(std::int64_t step, LocalStep& result);
   [[nodiscard]] std::vector<Batch> batches_of(std::int64_t step) const;
+  [[nodiscard]] double loss_of_all_ranks(const LocalStep& result);
+  [[nodiscard]] std::string describe_nonfinite(std::int64_t step);
   double targets_per_rank(const std::vector<Batch>& batches);
   void sample_memory(std::int64_t step);
 
@@ -67,7 +70,7 @@ class TrainingStep {
   TrainingModel model_;
   AdamW optimizer_;
   LrSchedule schedule_;
-  NonfiniteGuard nonfinite_;
+  StepGuard guard_;
   MemoryPeaks memory_;
   bool samples_memory_ = true;
   std::shared_ptr<StepTrace> trace_;
