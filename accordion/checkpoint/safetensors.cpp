@@ -174,4 +174,11 @@ void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin,
   }
 }
 
+void SafetensorsFile::read_stored(const TensorEntry& tensor, std::int64_t begin,
+                                  std::span<std::byte> into) const {
+  const std::int64_t element = detail::safetensors_element_bytes(tensor.dtype);
+  read_exactly(descriptor_, path_, tensor.begin + begin * element, into.data(),
+               static_cast<std::int64_t>(into.size()));
+}
+
 }  // namespace accordion

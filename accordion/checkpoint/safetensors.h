@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -62,6 +63,14 @@ class SafetensorsFile {
   ///        when the file cannot be read
   void read(const TensorEntry& tensor, std::int64_t begin,
             std::span<float> into) const;
+
+  /// Reads elements from `begin` on, as many as `into` holds, in the dtype in
+  /// which they are stored.
+  ///
+  /// Requires  the range lies in the tensor
+  /// Throws    CheckpointError when the file cannot be read
+  void read_stored(const TensorEntry& tensor, std::int64_t begin,
+                   std::span<std::byte> into) const;
 
  private:
   std::filesystem::path path_;

@@ -154,6 +154,10 @@ const TensorEntry& WeightSource::find(std::string_view name) const {
   return *locate(name).tensor;
 }
 
+const SafetensorsFile& WeightSource::file_of(std::string_view name) const {
+  return files_[locate(name).file];
+}
+
 void WeightSource::read(std::string_view name,
                         std::span<const std::int64_t> shape, std::int64_t begin,
                         std::span<float> into) const {

@@ -33,6 +33,12 @@ class WeightSource {
   /// Throws CheckpointError that names the nearest tensors there are
   [[nodiscard]] const TensorEntry& find(std::string_view name) const;
 
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const {
+    return files_;
+  }
+  /// The file that holds a tensor. Throws as find.
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
+
   /// Reads elements [begin, begin + into.size()) of a tensor as fp32. Only
   /// these bytes are read: a rank reads what it owns.
   ///
