@@ -10,5 +10,6 @@ void add_train(CLI::App& app, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
 
 }  // namespace accordion::cli

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The accordion command as a user's shell runs it.
-#include <sys/wait.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -12,40 +9,24 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/fixtures.h"
+#include "tests/cli/command_shell.h"
 
 namespace accordion {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::CommandResult;
+using testing::CommandShell;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::read_file;
-using testing::TemporaryFolder;
-
-struct CommandResult {
-  int exit_code = -1;
-  std::string output;  ///< stdout and stderr together
-};
 
 std::string fixture(const std::string& name) {
   return fmt::format("{}/parity/{}", ACCORDION_TEST_DATA, name);
 }
 
-class Cli : public ::testing::Test {
+class Cli : public CommandShell {
  protected:
-  /// Runs a line of shell in which $accordion is the command.
-  CommandResult shell(const std::string& line) {
-    const fs::path script = folder_.write(
-        "line.sh", fmt::format("cd '{}'\naccordion='{}'\n{}\n",
-                               folder_.path().string(), ACCORDION_CLI, line));
-    const fs::path out = folder_.path() / "out.txt";
-    const int status = std::system(
-        fmt::format("sh '{}' > '{}' 2>&1", script.string(), out.string())
-            .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out)};
-  }
-
   /// A configuration of short steps; "run" is its run folder.
   void write_config() {
     folder_.write("run.toml",
@@ -63,15 +44,13 @@ class Cli : public ::testing::Test {
     text.pop_back();
     return nlohmann::json::parse(text.substr(text.rfind('\n') + 1));
   }
-
-  TemporaryFolder folder_;
 };
 
 TEST_F(Cli, VersionAndHelpNameTheProgram) {
   EXPECT_THAT(shell("$accordion --version").output, HasSubstr("accordion 0."));
   const CommandResult help = shell("$accordion --help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "run", "plan", "bench"}) {
+  for (const char* command : {"train", "run", "plan", "bench", "inspect"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_NE(shell("$accordion").exit_code, 0);
