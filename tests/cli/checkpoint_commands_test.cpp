@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// accordion inspect, as a user's shell runs it.
+// accordion inspect and accordion diff, as a user's shell runs them.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +66,27 @@ TEST_F(CheckpointCommands, InspectEndsWithOneErrorForDamage) {
   EXPECT_THAT(result.output, HasSubstr("accordion: [checkpoint] "));
   EXPECT_THAT(result.output, HasSubstr("shard-00001-of-00003.safetensors"));
   EXPECT_THAT(result.output, Not(HasSubstr("world size")));
+}
+
+TEST_F(CheckpointCommands, DiffReturnsWhetherThereIsADifference) {
+  const CommandResult same = shell("$accordion diff run w.safetensors");
+  EXPECT_EQ(same.exit_code, 1);
+  EXPECT_THAT(same.output, HasSubstr("only in a: 2\n  bias\n  odd\n"));
+  EXPECT_EQ(shell("$accordion diff run run/checkpoints").exit_code, 0);
+  const CommandResult other = shell("$accordion diff run other");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.output, HasSubstr("model/w"));
+  EXPECT_THAT(other.output, Not(HasSubstr("model/odd")));
+  EXPECT_THAT(shell("$accordion diff run other --all").output,
+              HasSubstr("model/odd"));
+  EXPECT_EQ(shell("$accordion diff run other --tolerance 0.5").exit_code, 0);
+  EXPECT_EQ(shell("$accordion diff run other --tolerance 0.4").exit_code, 1);
+}
+
+TEST_F(CheckpointCommands, DiffReturnsTwoForAnError) {
+  const CommandResult missing = shell("$accordion diff run missing");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.output, HasSubstr("there is nothing at 'missing'"));
 }
 
 }  // namespace

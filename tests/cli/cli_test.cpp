@@ -50,7 +50,8 @@ TEST_F(Cli, VersionAndHelpNameTheProgram) {
   EXPECT_THAT(shell("$accordion --version").output, HasSubstr("accordion 0."));
   const CommandResult help = shell("$accordion --help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "run", "plan", "bench", "inspect"}) {
+  for (const char* command :
+       {"train", "run", "plan", "bench", "inspect", "diff"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_NE(shell("$accordion").exit_code, 0);
