@@ -98,9 +98,15 @@ CheckpointIndex read_index(const fs::path& folder) {
 }  // namespace
 
 CheckpointReader::CheckpointReader(const fs::path& folder)
-    : folder_(folder),
-      index_(read_index(folder)),
-      descriptors_(index_.files.size(), -1) {}
+    : CheckpointReader(
+          folder, std::make_shared<const CheckpointIndex>(read_index(folder))) {
+}
+
+CheckpointReader::CheckpointReader(fs::path folder,
+                                   std::shared_ptr<const CheckpointIndex> index)
+    : folder_(std::move(folder)),
+      index_(std::move(index)),
+      descriptors_(index_->files.size(), -1) {}
 
 CheckpointReader::~CheckpointReader() {
   for (const int descriptor : descriptors_) {
@@ -119,9 +125,13 @@ CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept
       buffered_block_(other.buffered_block_),
       bytes_read_(other.bytes_read_) {}
 
+CheckpointReader CheckpointReader::another() const {
+  return {folder_, index_};
+}
+
 void CheckpointReader::fail(std::int64_t file, const std::string& fault) const {
   const fs::path path =
-      folder_ / index_.files[static_cast<std::size_t>(file)].name;
+      folder_ / index_->files[static_cast<std::size_t>(file)].name;
   throw CheckpointError(fmt::format(
       "[checkpoint] '{}'{}: {}. The checkpoint is damaged; use another one.",
       path.string(),
@@ -129,31 +139,31 @@ void CheckpointReader::fail(std::int64_t file, const std::string& fault) const {
 }
 
 std::string_view CheckpointReader::stored_name(std::string_view name) const {
-  if (const auto found = index_.tensors.find(name);
-      found != index_.tensors.end()) {
+  if (const auto found = index_->tensors.find(name);
+      found != index_->tensors.end()) {
     return found->first;
   }
   constexpr std::string_view kModel = "model/";
   if (!name.starts_with(kModel)) {
     return {};
   }
-  const auto alias = index_.aliases.find(name.substr(kModel.size()));
-  if (alias == index_.aliases.end()) {
+  const auto alias = index_->aliases.find(name.substr(kModel.size()));
+  if (alias == index_->aliases.end()) {
     return {};
   }
-  return index_.tensors.find(std::string(kModel) + alias->second)->first;
+  return index_->tensors.find(std::string(kModel) + alias->second)->first;
 }
 
 const StoredTensor* CheckpointReader::find(std::string_view name) const {
   const std::string_view stored = stored_name(name);
-  return stored.empty() ? nullptr : &index_.tensors.find(stored)->second;
+  return stored.empty() ? nullptr : &index_->tensors.find(stored)->second;
 }
 
 int CheckpointReader::open_file(std::int64_t file) {
   int& descriptor = descriptors_[static_cast<std::size_t>(file)];
   if (descriptor < 0) {
     const CheckpointFile& expected =
-        index_.files[static_cast<std::size_t>(file)];
+        index_->files[static_cast<std::size_t>(file)];
     std::int64_t bytes = 0;
     std::string fault;
     descriptor = open_regular(folder_ / expected.name, bytes, fault);
@@ -178,7 +188,7 @@ void CheckpointReader::read_block(std::int64_t file, std::int64_t block,
                            into.size(), offset, error_text()));
   }
   bytes_read_ += static_cast<std::int64_t>(into.size());
-  if (checksum_of(into) != index_.files[static_cast<std::size_t>(file)]
+  if (checksum_of(into) != index_->files[static_cast<std::size_t>(file)]
                                .checksums[static_cast<std::size_t>(block)]) {
     fail(file,
          fmt::format("bytes {} to {} do not have the checksum that the "
@@ -192,7 +202,7 @@ void CheckpointReader::read_block(std::int64_t file, std::int64_t block,
 std::span<const std::byte> CheckpointReader::load_block(std::int64_t file,
                                                         std::int64_t block) {
   const std::int64_t bytes = std::min(
-      kChecksumBlockBytes, index_.files[static_cast<std::size_t>(file)].bytes -
+      kChecksumBlockBytes, index_->files[static_cast<std::size_t>(file)].bytes -
                                block * kChecksumBlockBytes);
   if (buffered_file_ != file || buffered_block_ != block) {
     buffered_file_ = -1;
@@ -229,7 +239,7 @@ void CheckpointReader::read_bytes(std::int64_t file, std::int64_t offset,
 void CheckpointReader::read(std::string_view name, std::int64_t begin,
                             std::span<std::byte> into) {
   reading_ = stored_name(name);
-  const StoredTensor& tensor = index_.tensors.find(reading_)->second;
+  const StoredTensor& tensor = index_->tensors.find(reading_)->second;
   const std::int64_t element = detail::safetensors_element_bytes(tensor.dtype);
   // The first range that ends behind `begin`.
   auto range =
@@ -248,9 +258,9 @@ void CheckpointReader::read(std::string_view name, std::int64_t begin,
 }
 
 void CheckpointReader::verify() {
-  for (std::size_t file = 0; file < index_.files.size(); ++file) {
+  for (std::size_t file = 0; file < index_->files.size(); ++file) {
     const auto blocks =
-        static_cast<std::int64_t>(index_.files[file].checksums.size());
+        static_cast<std::int64_t>(index_->files[file].checksums.size());
     for (std::int64_t block = 0; block < blocks; ++block) {
       (void)load_block(static_cast<std::int64_t>(file), block);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +34,9 @@ class CheckpointReader {
   CheckpointReader& operator=(CheckpointReader&&) = delete;
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  [[nodiscard]] const CheckpointIndex& index() const { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const { return *index_; }
+  /// A reader of the same checkpoint for another thread; the index is shared.
+  [[nodiscard]] CheckpointReader another() const;
   /// The tensor of that name, or of the one that "model/ALIAS" stands for; null
   /// where there is none.
   [[nodiscard]] const StoredTensor* find(std::string_view name) const;
@@ -52,6 +55,8 @@ class CheckpointReader {
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_; }
 
  private:
+  CheckpointReader(std::filesystem::path folder,
+                   std::shared_ptr<const CheckpointIndex> index);
   [[nodiscard]] std::string_view stored_name(std::string_view name) const;
   int open_file(std::int64_t file);
   std::span<const std::byte> load_block(std::int64_t file, std::int64_t block);
@@ -62,7 +67,7 @@ class CheckpointReader {
   [[noreturn]] void fail(std::int64_t file, const std::string& fault) const;
 
   std::filesystem::path folder_;
-  CheckpointIndex index_;
+  std::shared_ptr<const CheckpointIndex> index_;
   std::vector<int> descriptors_;  // of files; -1: not opened
   std::vector<std::byte> buffer_;
   std::int64_t buffered_file_ = -1;  // whose block lies in the buffer

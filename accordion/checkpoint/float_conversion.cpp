@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "accordion/comm/element_kernels.h"
+
 namespace accordion::detail {
 namespace {
 
@@ -80,6 +82,18 @@ constexpr std::array<std::pair<std::string_view, ToFp64>, 13> kToFp64 = {
      {"U8", kNumbers<std::uint8_t>},
      {"BOOL", to_fp64<std::uint8_t, truth>}}};
 
+void to_f32(const float* from, void* to, std::int64_t numel) {
+  std::memcpy(to, from, static_cast<std::size_t>(numel) * sizeof(float));
+}
+
+void to_bf16(const float* from, void* to, std::int64_t numel) {
+  fp32_to_bf16(static_cast<std::uint16_t*>(to), from, numel);
+}
+
+void to_f16(const float* from, void* to, std::int64_t numel) {
+  fp32_to_fp16(static_cast<std::uint16_t*>(to), from, numel);
+}
+
 }  // namespace
 
 ToFp32 conversion_to_fp32(std::string_view dtype) {
@@ -99,6 +113,16 @@ ToFp64 conversion_to_fp64(std::string_view dtype) {
     }
   }
   return nullptr;
+}
+
+FromFp32 conversion_from_fp32(std::string_view dtype) {
+  if (dtype == "F32") {
+    return to_f32;
+  }
+  if (dtype == "BF16") {
+    return to_bf16;
+  }
+  return dtype == "F16" ? to_f16 : nullptr;
 }
 
 }  // namespace accordion::detail

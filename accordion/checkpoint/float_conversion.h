@@ -22,4 +22,11 @@ using ToFp64 = void (*)(const void* from, double* to, std::int64_t numel);
 /// integers and BOOL (0 or 1); null for others.
 ToFp64 conversion_to_fp64(std::string_view dtype);
 
+/// Converts fp32 to `numel` elements as they lie in a file, rounding to nearest
+/// even; a NaN stays a NaN.
+using FromFp32 = void (*)(const float* from, void* to, std::int64_t numel);
+
+/// The same dtypes the other way.
+FromFp32 conversion_from_fp32(std::string_view dtype);
+
 }  // namespace accordion::detail

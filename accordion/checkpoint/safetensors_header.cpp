@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,8 @@ using nlohmann::json;
 
 /// The header, a tensor, its shape.
 constexpr int kMaxDepth = 3;
+/// Data starts at a multiple of this many bytes, spaces filling the header.
+constexpr std::size_t kAlignment = 64;
 
 /// What the checks below need to say where a fault is.
 struct Place {
@@ -160,6 +163,36 @@ std::int64_t safetensors_element_bytes(std::string_view dtype) {
     }
   }
   return 0;
+}
+
+std::string safetensors_start(
+    std::span<TensorEntry> tensors,
+    const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) {
+    header["__metadata__"] = metadata;
+  }
+  std::int64_t offset = 0;
+  for (TensorEntry& tensor : tensors) {
+    tensor.begin = offset;
+    offset += tensor.numel() * safetensors_element_bytes(tensor.dtype);
+    tensor.end = offset;
+    header[tensor.name] = {{"dtype", tensor.dtype},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {tensor.begin, tensor.end}}};
+  }
+  std::string text = header.dump();
+  const std::size_t used = kLengthBytes + text.size();
+  text.append((kAlignment - used % kAlignment) % kAlignment, ' ');
+  const std::uint64_t length = text.size();
+  std::string start(sizeof(length), '\0');
+  std::memcpy(start.data(), &length, sizeof(length));
+  start += text;
+  for (TensorEntry& tensor : tensors) {
+    tensor.begin += static_cast<std::int64_t>(start.size());
+    tensor.end += static_cast<std::int64_t>(start.size());
+  }
+  return start;
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view text,

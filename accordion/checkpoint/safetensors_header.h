@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,13 @@ struct SafetensorsHeader {
 
 /// Bytes of one element of a dtype of the format; 0 for an unknown one.
 std::int64_t safetensors_element_bytes(std::string_view dtype);
+
+/// The start of a file of these tensors, whose bytes follow it in this order
+/// without gaps: the length of the header, and the header. Sets where each
+/// tensor's bytes are. Names and dtypes are the format's.
+std::string safetensors_start(
+    std::span<TensorEntry> tensors,
+    const std::map<std::string, std::string>& metadata);
 
 /// Parses a header and checks it against the size of the file.
 ///

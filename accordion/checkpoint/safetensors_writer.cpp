@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/checkpoint/safetensors_writer.h"
 
-#include <cstring>
 #include <set>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/durable_file.h"
 #include "accordion/checkpoint/safetensors_header.h"
 
 namespace accordion {
 namespace {
-
-/// Data starts at a multiple of this many bytes, spaces filling the header.
-constexpr std::size_t kAlignment = 64;
 
 void check(const TensorData& tensor, std::set<std::string>& names,
            const std::filesystem::path& path) {
@@ -48,27 +43,14 @@ std::string safetensors_start(
     std::span<const TensorData> tensors,
     const std::map<std::string, std::string>& metadata,
     const std::filesystem::path& path) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) {
-    header["__metadata__"] = metadata;
-  }
   std::set<std::string> names;
-  std::size_t offset = 0;
+  std::vector<TensorEntry> entries;
   for (const TensorData& tensor : tensors) {
     check(tensor, names, path);
-    header[tensor.name] = {
-        {"dtype", tensor.dtype},
-        {"shape", tensor.shape},
-        {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
+    entries.push_back(
+        {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
-  std::string text = header.dump();
-  const std::size_t used = detail::kLengthBytes + text.size();
-  text.append((kAlignment - used % kAlignment) % kAlignment, ' ');
-  const std::uint64_t length = text.size();
-  std::string start(sizeof(length), '\0');
-  std::memcpy(start.data(), &length, sizeof(length));
-  return start + text;
+  return detail::safetensors_start(entries, metadata);
 }
 
 void write_safetensors(const std::filesystem::path& path,

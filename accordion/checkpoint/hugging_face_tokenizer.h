@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+// The files from which transformers makes the tokenizer of a run.
+namespace accordion {
+
+/// Texts by name, such as the contents of files.
+using NamedTexts = std::map<std::string, std::string>;
+
+/// A tokenizer whose token i is byte i, without special tokens: 256 symbols and
+/// no merges. `max_length` is the longest sequence that the model takes.
+NamedTexts byte_tokenizer_files(std::int64_t max_length);
+
+/// The SentencePiece model itself, whose bytes `model` are, and how
+/// LlamaTokenizer reads it: each text begins with the bos token where there is
+/// one, as in training. `specials` are the pieces that are not text, by "bos",
+/// "eos", "unk" and "pad", as far as there are such.
+NamedTexts sentence_piece_files(std::string model, const NamedTexts& specials,
+                                std::int64_t max_length);
+
+}  // namespace accordion
