@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   accordion::cli::add_bench(app, exit_code);
   accordion::cli::add_inspect(app, exit_code);
   accordion::cli::add_diff(app, exit_code);
+  accordion::cli::add_export(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -69,6 +70,18 @@ class SentencePieceTokenizer : public Tokenizer {
   [[nodiscard]] std::uint64_t fingerprint() const override {
     return fingerprint_;
   }
+  [[nodiscard]] std::map<std::string, std::string> specials() const {
+    std::map<std::string, std::string> pieces;
+    for (const auto& [name, id] : {std::pair("bos", processor_.bos_id()),
+                                   std::pair("eos", processor_.eos_id()),
+                                   std::pair("unk", processor_.unk_id()),
+                                   std::pair("pad", processor_.pad_id())}) {
+      if (id >= 0) {
+        pieces.emplace(name, processor_.IdToPiece(id));
+      }
+    }
+    return pieces;
+  }
 
  private:
   static std::optional<std::int64_t> optional(int id) {
@@ -93,6 +106,11 @@ class SentencePieceTokenizer : public Tokenizer {
 std::unique_ptr<const Tokenizer> open_sentence_piece(
     const std::filesystem::path& model) {
   return std::make_unique<SentencePieceTokenizer>(model);
+}
+
+std::map<std::string, std::string> sentence_piece_specials(
+    const std::filesystem::path& model) {
+  return SentencePieceTokenizer(model).specials();
 }
 
 }  // namespace accordion
