@@ -41,6 +41,12 @@ Json byte_level() {
           {"use_regex", false}};
 }
 
+/// Since transformers 5 LlamaTokenizer passes over how a model normalises text,
+/// and over unigrams; the general class heeds them, but exists only there.
+const char* tokenizer_class(const SentencePieceFacts& facts) {
+  return facts.is_like_llama ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
+}
+
 }  // namespace
 
 NamedTexts byte_tokenizer_files(std::int64_t max_length) {
@@ -69,20 +75,21 @@ NamedTexts byte_tokenizer_files(std::int64_t max_length) {
           {"tokenizer_config.json", config.dump(2) + "\n"}};
 }
 
-NamedTexts sentence_piece_files(std::string model, const NamedTexts& specials,
+NamedTexts sentence_piece_files(std::string model,
+                                const SentencePieceFacts& facts,
                                 std::int64_t max_length) {
-  Json config = {{"tokenizer_class", "LlamaTokenizer"},
+  Json config = {{"tokenizer_class", tokenizer_class(facts)},
                  {"model_max_length", max_length},
-                 {"legacy", false},
-                 {"add_bos_token", specials.contains("bos")},
+                 // Each text begins as SentencePiece itself begins it.
+                 {"legacy", true},
+                 {"add_bos_token", facts.specials.contains("bos")},
                  {"add_eos_token", false},
-                 {"clean_up_tokenization_spaces", false},
-                 {"sp_model_kwargs", Json::object()}};
+                 {"clean_up_tokenization_spaces", false}};
   Json map = Json::object();
   for (const char* name : {"bos", "eos", "unk", "pad"}) {
-    const auto found = specials.find(name);
+    const auto found = facts.specials.find(name);
     const std::string key = std::string(name) + "_token";
-    config[key] = found == specials.end() ? Json() : Json(found->second);
+    config[key] = found == facts.specials.end() ? Json() : Json(found->second);
     map[key] = config[key];
   }
   return {{"tokenizer.model", std::move(model)},

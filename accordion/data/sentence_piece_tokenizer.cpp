@@ -5,6 +5,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -70,22 +71,39 @@ class SentencePieceTokenizer : public Tokenizer {
   [[nodiscard]] std::uint64_t fingerprint() const override {
     return fingerprint_;
   }
-  [[nodiscard]] std::map<std::string, std::string> specials() const {
-    std::map<std::string, std::string> pieces;
+  [[nodiscard]] SentencePieceTraits traits() const {
+    SentencePieceTraits traits;
     for (const auto& [name, id] : {std::pair("bos", processor_.bos_id()),
                                    std::pair("eos", processor_.eos_id()),
                                    std::pair("unk", processor_.unk_id()),
                                    std::pair("pad", processor_.pad_id())}) {
       if (id >= 0) {
-        pieces.emplace(name, processor_.IdToPiece(id));
+        traits.specials.emplace(name, processor_.IdToPiece(id));
       }
     }
-    return pieces;
+    // Spaces and ligatures show whether text is normalised.
+    traits.is_like_llama = has_bytes_and_merges() &&
+                           encode("a  b") != encode("a b") &&
+                           encode("\uFB01") != encode("fi");
+    return traits;
   }
 
  private:
   static std::optional<std::int64_t> optional(int id) {
     return id < 0 ? std::nullopt : std::optional<std::int64_t>(id);
+  }
+
+  /// Scores of merges are their negated ranks; those of unigrams logarithms.
+  [[nodiscard]] bool has_bytes_and_merges() const {
+    bool has_bytes = false;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      const float score = processor_.GetScore(id);
+      has_bytes = has_bytes || processor_.IsByte(id);
+      if (score != std::trunc(score)) {
+        return false;
+      }
+    }
+    return has_bytes;
   }
 
   void check(const sentencepiece::util::Status& status,
@@ -108,9 +126,8 @@ std::unique_ptr<const Tokenizer> open_sentence_piece(
   return std::make_unique<SentencePieceTokenizer>(model);
 }
 
-std::map<std::string, std::string> sentence_piece_specials(
-    const std::filesystem::path& model) {
-  return SentencePieceTokenizer(model).specials();
+SentencePieceTraits sentence_piece_traits(const std::filesystem::path& model) {
+  return SentencePieceTokenizer(model).traits();
 }
 
 }  // namespace accordion

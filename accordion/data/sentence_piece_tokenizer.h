@@ -19,11 +19,17 @@ namespace accordion {
 std::unique_ptr<const Tokenizer> open_sentence_piece(
     const std::filesystem::path& model);
 
-/// How a SentencePiece model spells ids that are not text, by "bos", "eos",
-/// "unk" and "pad", as far as it has them.
-///
+/// What other programs must be told of a SentencePiece model.
+struct SentencePieceTraits {
+  /// How it spells ids that are not text, by "bos", "eos", "unk" and "pad", as
+  /// far as it has them.
+  std::map<std::string, std::string> specials;
+  /// Whether it is of the kind that came with Llama 1 and 2: merged pairs, text
+  /// that reaches them as it is, bytes for what has no piece.
+  bool is_like_llama = false;
+};
+
 /// Throws std::invalid_argument as open_sentence_piece
-std::map<std::string, std::string> sentence_piece_specials(
-    const std::filesystem::path& model);
+SentencePieceTraits sentence_piece_traits(const std::filesystem::path& model);
 
 }  // namespace accordion

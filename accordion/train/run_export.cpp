@@ -75,8 +75,10 @@ NamedTexts tokenizer_files(const std::string& name, const LlamaConfig& model) {
   if (name == "bytes") {
     return byte_tokenizer_files(model.max_position_embeddings);
   }
+  SentencePieceTraits traits = sentence_piece_traits(name);
   return sentence_piece_files(std::string(MappedFile::open(name).text()),
-                              sentence_piece_specials(name),
+                              {.specials = std::move(traits.specials),
+                               .is_like_llama = traits.is_like_llama},
                               model.max_position_embeddings);
 }
 

@@ -75,15 +75,20 @@ TEST(HuggingFaceTokenizer, TokenOfAByteIsItsValue) {
 }
 
 TEST(HuggingFaceTokenizer, SentencePieceModelComesAsItIs) {
-  const NamedTexts files = sentence_piece_files(
-      std::string("\0model", 6), {{"bos", "<s>"}, {"unk", "<unk>"}}, 32);
+  SentencePieceFacts facts{.specials = {{"bos", "<s>"}, {"unk", "<unk>"}}};
+  const NamedTexts files =
+      sentence_piece_files(std::string("\0model", 6), facts, 32);
   EXPECT_EQ(files.at("tokenizer.model"), std::string("\0model", 6));
   const json config = json::parse(files.at("tokenizer_config.json"));
-  EXPECT_EQ(config["tokenizer_class"], "LlamaTokenizer");
+  EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(config["bos_token"], "<s>");
   EXPECT_EQ(config["add_bos_token"], true);
   EXPECT_TRUE(config["eos_token"].is_null());
   EXPECT_TRUE(files.contains("special_tokens_map.json"));
+  facts.is_like_llama = true;
+  EXPECT_EQ(json::parse(sentence_piece_files("", facts, 32)
+                            .at("tokenizer_config.json"))["tokenizer_class"],
+            "LlamaTokenizer");
 }
 
 }  // namespace

@@ -9,7 +9,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/models/llama_parameters.h"
+#include "tests/checkpoint/model_checkpoint.h"
 #include "tests/cli/command_shell.h"
+#include "tests/data/fixtures.h"
 
 namespace accordion {
 namespace {
@@ -51,7 +54,7 @@ TEST_F(Cli, VersionAndHelpNameTheProgram) {
   const CommandResult help = shell("$accordion --help");
   EXPECT_EQ(help.exit_code, 0);
   for (const char* command :
-       {"train", "run", "plan", "bench", "inspect", "diff"}) {
+       {"train", "run", "plan", "bench", "inspect", "diff", "export"}) {
     EXPECT_THAT(help.output, HasSubstr(command));
   }
   EXPECT_NE(shell("$accordion").exit_code, 0);
@@ -230,6 +233,37 @@ TEST_F(Cli, PlanShowsThePassesOfAnAccumulatedStep) {
   const CommandResult none = shell(plan + "--microbatch second");
   EXPECT_NE(none.exit_code, 0);
   EXPECT_THAT(none.output, HasSubstr("middle"));
+}
+
+TEST_F(Cli, ExportMakesAHuggingFaceFolderOfARun) {
+  const std::string config = read_file(fixture("tiny.json"));
+  testing::ModelCheckpoint model{
+      .values = {
+          {"model/config.json", config},
+          {"trainer/config", "model.config = \"m\"\ndata.path = \"d\"\n"}}};
+  for (auto& [name, shape] :
+       llama_parameters(LlamaConfig::from_json(config, "tiny"))) {
+    model.parameters.push_back({name, shape});
+  }
+  testing::write_checkpoint(
+      folder_.path() / "run" / "checkpoints" / step_folder_name(5), model);
+  const CommandResult result = shell(
+      "$accordion export run --to out --dtype bf16 --max-shard-bytes 1000000");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("run/checkpoints/step-00000005\n"));
+  EXPECT_THAT(result.output, HasSubstr("out: 7 files, "));
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder_.path() / "out" /
+                                            "config.json"))["torch_dtype"],
+            "bfloat16");
+  EXPECT_TRUE(
+      fs::exists(folder_.path() / "out" / "model-00002-of-00002.safetensors"));
+  const CommandResult again = shell("$accordion export run --to out");
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("exists already and is not empty"));
+  const CommandResult dtype =
+      shell("$accordion export run --to other --dtype int8");
+  EXPECT_NE(dtype.exit_code, 0);
+  EXPECT_THAT(dtype.output, HasSubstr("bf16"));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ std::filesystem::path train_sentence_piece(const std::filesystem::path& folder,
       (folder / fmt::format("pieces-{}", vocab_size)).string();
   const auto status = sentencepiece::SentencePieceTrainer::Train(
       fmt::format("--input={} --model_prefix={} --vocab_size={} "
-                  "--model_type=bpe --minloglevel=3 {}",
+                  "{} --model_type=bpe --minloglevel=3",
                   text.string(), prefix, vocab_size, flags));
   if (!status.ok()) {
     throw std::runtime_error(status.ToString());

@@ -8,7 +8,7 @@ namespace accordion::testing {
 
 /// Trains a SentencePiece model of `vocab_size` ids on a few sentences and
 /// writes it into `folder`. `flags` are further ones of spm_train, as
-/// "--eos_id=-1".
+/// "--eos_id=-1"; they win over those given here.
 std::filesystem::path train_sentence_piece(const std::filesystem::path& folder,
                                            int vocab_size = 100,
                                            std::string_view flags = "");

@@ -2,6 +2,7 @@
 #include "accordion/data/sentence_piece_tokenizer.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,27 @@ TEST(SentencePieceTokenizer, FileThatIsNoModelIsAnErrorThatNamesIt) {
     EXPECT_THAT(message, HasSubstr("a.model' is no SentencePiece model"));
     EXPECT_THAT(message, HasSubstr("\"bytes\""));
   }
+}
+
+TEST(SentencePieceTokenizer, TraitsTellWhatOtherProgramsNeed) {
+  const TemporaryFolder folder;
+  const auto like_llama = [&](std::string_view flags) {
+    return sentence_piece_traits(
+               train_sentence_piece(folder.path(), 400, flags))
+        .is_like_llama;
+  };
+  const std::string as_it_is =
+      "--hard_vocab_limit=false --normalization_rule_name=identity "
+      "--remove_extra_whitespaces=false ";
+  EXPECT_TRUE(like_llama(as_it_is + "--byte_fallback=true"));
+  EXPECT_FALSE(like_llama(as_it_is));
+  EXPECT_FALSE(like_llama("--byte_fallback=true"));
+  EXPECT_FALSE(
+      like_llama(as_it_is + "--byte_fallback=true --model_type=unigram"));
+  const auto traits = sentence_piece_traits(
+      train_sentence_piece(folder.path(), 100, "--bos_id=-1 --eos_piece=[E]"));
+  EXPECT_EQ(traits.specials, (std::map<std::string, std::string>{
+                                 {"eos", "[E]"}, {"unk", "<unk>"}}));
 }
 
 TEST(SentencePieceTokenizer, CutModelIsAnError) {

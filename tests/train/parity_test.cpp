@@ -2,12 +2,18 @@
 //
 // The trainer against PyTorch's recorded curves (tests/data/parity): the same
 // model from the same weights on the same bytes.
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "accordion/checkpoint/weight_source.h"
+#include "accordion/models/llama_parameters.h"
+#include "accordion/train/run_export.h"
+#include "tests/checkpoint/model_checkpoint.h"
+#include "tests/data/fixtures.h"
 #include "tests/train/train_ranks.h"
 
 namespace accordion {
@@ -81,6 +87,45 @@ INSTANTIATE_TEST_SUITE_P(
               "fsdp.min_shard_numel=1000", "fsdp.prefetch=3",
               "fsdp.prefetch_bytes=500000"}}),
     [](const auto& info) { return fmt::format("Case{}", info.index); });
+
+/// A checkpoint of the recorded weights, exported in several files.
+void export_recorded_weights(const std::string& model,
+                             const std::filesystem::path& run,
+                             const std::filesystem::path& to) {
+  const std::string config =
+      testing::read_file(testing::fixture(model + ".json"));
+  testing::ModelCheckpoint checkpoint{
+      .values = {{"model/config.json", config}}};
+  for (auto& [name, shape] :
+       llama_parameters(LlamaConfig::from_json(config, model))) {
+    checkpoint.parameters.push_back({name, shape});
+  }
+  const WeightSource source =
+      WeightSource::open(testing::fixture("init-" + model + ".safetensors"));
+  testing::write_checkpoint(
+      run / "checkpoints" / "step-00000000", checkpoint,
+      [&](const ParameterShape& parameter) {
+        std::vector<float> elements = testing::origins(parameter);
+        source.read(parameter.name, parameter.shape, 0, elements);
+        return elements;
+      });
+  export_run(run, to, {.max_shard_bytes = 500'000});
+}
+
+TEST(Export, TrainsOnAsTheModelItCameFrom) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path out = folder.path() / "out";
+  export_recorded_weights("tiny-gqa", folder.path(), out);
+  ASSERT_TRUE(std::filesystem::exists(out / "model.safetensors.index.json"));
+  const auto got = run({"tiny-gqa",
+                        2,
+                        8,
+                        {"model.config=" + out.string(),
+                         "model.init=" + out.string(), "train.steps=3"}});
+  auto expected = recorded("tiny-gqa.global-batch-8");
+  expected.resize(3);
+  expect_follows(got, expected, 1e-5, 1e-4);
+}
 
 // FSDP2's own bf16 curve strays by 1.4e-3 from fp32.
 TEST(Bf16, StaysNearFp32) {
