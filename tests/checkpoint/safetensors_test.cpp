@@ -120,8 +120,8 @@ struct Fault {
 
 TEST(Safetensors, NamesEachFaultOfAHeader) {
   const Fault faults[] = {
-      {R"([1])", 0, "the header is not a JSON object"},
-      {R"({"w":)", 0, "the header is not JSON"},
+      {R"([1])", 0, "it is not a JSON object"},
+      {R"({"w":)", 0, "it is not JSON"},
       {R"({"w":{"shape":[1],"data_offsets":[0,4]}})", 4, "gives no dtype"},
       {R"({"w":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4,
        "dtype 'F33' is not one of the format's"},
@@ -147,7 +147,7 @@ TEST(Safetensors, NamesEachFaultOfAHeader) {
        8, "its bytes overlap those of 'a'"},
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
        R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-       4, "the name appears twice"},
+       4, "appears twice in its object"},
       {R"({"__metadata__":{"a":1}})", 0, "the format wants strings"}};
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.header);

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "accordion/checkpoint/checkpoint_reader.h"
+#include "accordion/checkpoint/checkpoint_saver.h"
+#include "accordion/checkpoint/load_checkpoint.h"
+#include "accordion/checkpoint/save_checkpoint.h"
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/optim/parameters.h"
+#include "tests/fsdp/models.h"
+#include "tests/fsdp/rank_threads.h"
+#include "tests/support/temporary_folder.h"
+
+namespace accordion {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::on_ranks;
+using testing::PlainNet;
+using testing::seeded;
+using testing::TemporaryFolder;
+using testing::UnitNet;
+
+constexpr int kRows = 12;
+
+template <class Net>
+void backward(const DeviceMesh& mesh, Net& net, int step) {
+  const auto mine = [&](const torch::Tensor& batch) {
+    return testing::rows_of(batch, mesh.rank(), mesh.world_size());
+  };
+  testing::loss_of(net(mine(testing::batch_of(step, kRows))),
+                   mine(testing::target_of(step, kRows)))
+      .backward();
+}
+
+template <class Net, class Optimizer>
+void train(const DeviceMesh& mesh, Net& net, Optimizer& optimizer, int first,
+           int last) {
+  for (int step = first; step < last; ++step) {
+    optimizer.zero_grad();
+    backward(mesh, net, step);
+    optimizer.step();
+  }
+}
+
+/// A sharded net on each rank of a world.
+template <class Body>
+void with_nets(int world, const Body& body) {
+  on_ranks(world, [&](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<UnitNet>>();
+    fully_shard(net, mesh);
+    body(mesh, net);
+  });
+}
+
+std::vector<float> whole(const std::filesystem::path& path,
+                         const std::string& name) {
+  CheckpointReader reader(path);
+  std::vector<float> values(
+      static_cast<std::size_t>(reader.find(name)->numel()));
+  reader.read(name, 0, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// ---- Optimizers ------------------------------------------------------------
+
+/// Makes an optimizer; the same one each time.
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    std::vector<torch::Tensor>)>;
+
+struct NamedOptimizer {
+  std::string name;
+  MakeOptimizer make;
+};
+
+template <class Type, class Options>
+MakeOptimizer maker(Options options) {
+  return [options](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<Type>(std::move(parameters), options);
+  };
+}
+
+std::vector<NamedOptimizer> optimizers() {
+  namespace optim = torch::optim;
+  return {
+      {"SGD", maker<optim::SGD>(optim::SGDOptions(1e-2).momentum(0.9))},
+      {"Adam", maker<optim::Adam>(optim::AdamOptions(1e-2))},
+      {"AdamWAmsgrad",
+       maker<optim::AdamW>(optim::AdamWOptions(1e-2).amsgrad(true))},
+      {"RMSprop",
+       maker<optim::RMSprop>(
+           optim::RMSpropOptions(1e-3).momentum(0.5).centered(true))},
+      {"Adagrad", maker<optim::Adagrad>(optim::AdagradOptions(1e-2))},
+  };
+}
+
+class TorchOptimizers : public ::testing::TestWithParam<NamedOptimizer> {};
+
+TEST_P(TorchOptimizers, GoOnAsIfUnbroken) {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return folder.path() / name; };
+  with_nets(3, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    const auto optimizer = GetParam().make(parameters(net));
+    train(mesh, net, *optimizer, 0, 3);
+    save_checkpoint(net, *optimizer, at("three"));
+    train(mesh, net, *optimizer, 3, 5);
+    save_checkpoint(net, *optimizer, at("unbroken"));
+  });
+  with_nets(3, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    const auto optimizer = GetParam().make(parameters(net));
+    train(mesh, net, *optimizer, 7, 8);  // state that is to be replaced
+    load_checkpoint(net, *optimizer, at("three"));
+    train(mesh, net, *optimizer, 3, 5);
+    save_checkpoint(net, *optimizer, at("resumed"));
+  });
+  CheckpointReader reader(at("unbroken"));
+  int tensors = 0;
+  for (const auto& [name, tensor] : reader.index().tensors) {
+    if (tensor.dtype == "F32") {
+      EXPECT_EQ(whole(at("unbroken"), name), whole(at("resumed"), name))
+          << name;
+      ++tensors;
+    }
+  }
+  EXPECT_GT(tensors, 14) << "14 parameters, and state";
+  EXPECT_EQ(reader.index().values,
+            CheckpointReader(at("resumed")).index().values);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TorchOptimizers, ::testing::ValuesIn(optimizers()),
+    [](const ::testing::TestParamInfo<NamedOptimizer>& info) {
+      return info.param.name;
+    });
+
+TEST(SaveLoad, StateMovesBetweenOursAndTorchs) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "ours";
+  with_nets(2, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    AdamW optimizer(net, {.lr = 1e-2});
+    train(mesh, net, optimizer, 0, 3);
+    save_checkpoint(net, optimizer, path);
+  });
+  with_nets(3, [&](const DeviceMesh&, Unit<UnitNet>& net) {
+    torch::optim::AdamW optimizer(parameters(net),
+                                  torch::optim::AdamWOptions(1e-2));
+    load_checkpoint(net, optimizer, path);
+    const auto& state = static_cast<torch::optim::AdamWParamState&>(
+        *optimizer.state().begin()->second);
+    EXPECT_EQ(state.step(), 3);
+  });
+}
+
+TEST(SaveLoad, AnotherOptimizersFieldsAreNamed) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "adam";
+  with_nets(2, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    torch::optim::Adam adam(parameters(net), torch::optim::AdamOptions(1e-2));
+    train(mesh, net, adam, 0, 1);
+    save_checkpoint(net, adam, path);
+    torch::optim::SGD sgd(parameters(net),
+                          torch::optim::SGDOptions(1e-2).momentum(0.9));
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(net, sgd, path); }),
+        AllOf(HasSubstr("torch::optim::Adam saved the fields [exp_avg, "
+                        "exp_avg_sq]"),
+              HasSubstr("torch::optim::SGD with its options keeps "
+                        "[momentum_buffer]"),
+              HasSubstr("rank 1")));
+  });
+}
+
+TEST(SaveLoad, UnknownOptimizerIsAnErrorThatNamesTheTrait) {
+  with_nets(1, [](const DeviceMesh&, Unit<UnitNet>& net) {
+    torch::optim::LBFGS optimizer(parameters(net));
+    EXPECT_THAT(message_of<c10::ValueError>(
+                    [&] { save_checkpoint(net, optimizer, "never"); }),
+                AllOf(HasSubstr("LBFGS"), HasSubstr("OptimizerStateTraits")));
+  });
+}
+
+TEST(SaveLoad, NewlyTrainableParametersStartAfresh) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "frozen";
+  with_nets(2, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    net->head->weight.set_requires_grad(false);
+    AdamW optimizer(net, {.lr = 1e-2});
+    train(mesh, net, optimizer, 0, 2);
+    save_checkpoint(net, optimizer, path);
+  });
+  with_nets(3, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    AdamW optimizer(net, {.lr = 1e-2});
+    train(mesh, net, optimizer, 0, 1);
+    const LoadResult result = load_checkpoint(net, optimizer, path);
+    EXPECT_THAT(result.fresh_state, ElementsAre("head.weight"));
+    EXPECT_EQ(optimizer.moments("head.weight")->steps, 0);
+    EXPECT_EQ(optimizer.moments("head.weight")->first.abs().sum().item<float>(),
+              0.0F);
+    EXPECT_EQ(optimizer.moments("head.bias")->steps, 2);
+    train(mesh, net, optimizer, 2, 3);
+    EXPECT_EQ(optimizer.moments("head.weight")->steps, 1);
+    EXPECT_EQ(optimizer.moments("head.bias")->steps, 3);
+  });
+}
+
+// ---- Names, shapes, dtypes -------------------------------------------------
+
+TEST(SaveLoad, MissingAndUnexpectedNamesAreErrorsUnlessAllowed) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "three-blocks";
+  with_nets(2, [&](const DeviceMesh&, Unit<UnitNet>& net) {
+    save_checkpoint(net, path);
+  });
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto two = seeded<Unit<UnitNet>>(2);
+    fully_shard(two, mesh);
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(two, path); }),
+        AllOf(HasSubstr("holds 4 parameters or buffers that the module lacks"),
+              HasSubstr("'block2.down.bias'"), HasSubstr("rank 0"),
+              HasSubstr("rank 1")));
+    const auto partial =
+        load_checkpoint(two, path, LoadOptions{.allow_unexpected = true});
+    EXPECT_EQ(partial.unexpected.size(), 4U);
+    auto four = seeded<Unit<UnitNet>>(4);
+    fully_shard(four, mesh);
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(four, path); }),
+        AllOf(HasSubstr("lacks 4 parameters"), HasSubstr("'block3.up.weight'"),
+              HasSubstr("allow_missing")));
+    EXPECT_THAT(
+        load_checkpoint(four, path, LoadOptions{.allow_missing = true}).missing,
+        ElementsAre("block3.up.weight", "block3.up.bias", "block3.down.weight",
+                    "block3.down.bias"));
+  });
+}
+
+TEST(SaveLoad, AnotherShapeIsNamedBeforeAnythingChanges) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "linear";
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::Linear> wide(5, 3);
+    fully_shard(wide, mesh);
+    save_checkpoint(wide, path);
+    Unit<torch::nn::Linear> narrow(4, 3);
+    fully_shard(narrow, mesh);
+    const auto before = full_parameter(*narrow, "bias");
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { load_checkpoint(narrow, path); }),
+        AllOf(HasSubstr("'model/weight'"),
+              HasSubstr("saved with shape [3, 5], but the module has [3, 4]")));
+    EXPECT_TRUE(torch::equal(before, full_parameter(*narrow, "bias")));
+  });
+}
+
+TEST(SaveLoad, ParametersOfAnotherDtypeAreConverted) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "fp32";
+  torch::Tensor expected;
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<UnitNet>>();
+    fully_shard(net, mesh);
+    save_checkpoint(net, path);
+    const auto weight = full_parameter(*net, "block1.up.weight");
+    if (mesh.rank() == 0) {
+      expected = weight.to(torch::kBFloat16);
+    }
+  });
+  on_ranks(3, [&](const DeviceMesh& mesh) {
+    auto net = Unit<UnitNet>();
+    net->to(torch::kBFloat16);
+    fully_shard(net, mesh);
+    load_checkpoint(net, path);
+    EXPECT_TRUE(
+        torch::equal(full_parameter(*net, "block1.up.weight"), expected));
+  });
+}
+
+TEST(SaveLoad, BuffersAndRandomNumbersGoOn) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "batch-norm";
+  torch::Tensor mean;
+  torch::Tensor next;
+  on_ranks(1, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::BatchNorm1d> norm(3);
+    fully_shard(norm, mesh);
+    torch::manual_seed(5);
+    norm(torch::randn({8, 3})).sum().backward();
+    save_checkpoint(norm, path);
+    mean = norm->running_mean.clone();
+    next = torch::randn({4});
+  });
+  on_ranks(1, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::BatchNorm1d> norm(3);
+    fully_shard(norm, mesh);
+    torch::manual_seed(99);
+    EXPECT_TRUE(load_checkpoint(norm, path).random_state);
+    EXPECT_TRUE(torch::equal(norm->running_mean, mean));
+    EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
+    EXPECT_TRUE(torch::equal(torch::randn({4}), next));
+  });
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::BatchNorm1d> norm(3);
+    fully_shard(norm, mesh);
+    EXPECT_FALSE(load_checkpoint(norm, path).random_state);
+  });
+}
+
+// ---- Saving ----------------------------------------------------------------
+
+TEST(SaveLoad, ACheckpointIsNeverOverwritten) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "once";
+  with_nets(2, [&](const DeviceMesh&, Unit<UnitNet>& net) {
+    save_checkpoint(net, path);
+    EXPECT_THAT(
+        message_of<CheckpointError>([&] { save_checkpoint(net, path); }),
+        AllOf(HasSubstr("rank 0"), HasSubstr("exists already")));
+  });
+}
+
+TEST(SaveLoad, ASaveInTheBackgroundHoldsWhatWasThereWhenItBegan) {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return folder.path() / name; };
+  with_nets(2, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    AdamW optimizer(net, {.lr = 1e-2});
+    const auto access = OptimizerStateTraits<AdamW>::access(optimizer, *net);
+    CheckpointSaver saver(*net, access.get());
+    train(mesh, net, optimizer, 0, 2);
+    save_checkpoint(net, optimizer, at("sync"));
+    bool called = false;
+    saver.start({.path = at("async"),
+                 .values = {{"step", std::int64_t{2}}},
+                 .after_commit = [&] { called = true; }});
+    std::optional<SaveResult> result;
+    for (int step = 2; !result; ++step) {
+      train(mesh, net, optimizer, step, step + 1);
+      result = saver.poll();
+    }
+    EXPECT_EQ(result->error, "");
+    EXPECT_GT(result->bytes, 0);
+    EXPECT_FALSE(saver.in_flight());
+    EXPECT_EQ(called, mesh.rank() == 0);
+  });
+  CheckpointReader reader(at("sync"));
+  for (const auto& [name, tensor] : reader.index().tensors) {
+    if (tensor.dtype == "F32") {
+      EXPECT_EQ(whole(at("async"), name), whole(at("sync"), name)) << name;
+    }
+  }
+}
+
+TEST(SaveLoad, AFailureBehindTheCommitIsToldAndTheNextSaveWorks) {
+  const TemporaryFolder folder;
+  with_nets(2, [&](const DeviceMesh&, Unit<UnitNet>& net) {
+    CheckpointSaver saver(*net, nullptr);
+    const auto failed =
+        saver.save({.path = folder.path() / "first", .after_commit = [] {
+                      throw std::runtime_error("no ink");
+                    }});
+    EXPECT_THAT(failed.error, AllOf(HasSubstr("rank 0"), HasSubstr("no ink")));
+    EXPECT_EQ(saver.save({.path = folder.path() / "second"}).error, "");
+  });
+}
+
+// ---- What a load costs -----------------------------------------------------
+
+TEST(SaveLoad, EachRankReadsTheBlocksOfWhatItOwns) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "large";
+  constexpr std::int64_t kBytes = std::int64_t{4} * 2048 * 2048;
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(2048, 2048));
+    fully_shard(linear, mesh);
+    save_checkpoint(linear, path);
+  });
+  on_ranks(4, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(2048, 2048));
+    fully_shard(linear, mesh);
+    EXPECT_LE(load_checkpoint(linear, path).bytes_read,
+              kBytes / 4 + 4 * kChecksumBlockBytes);
+  });
+}
+
+/// A line of /proc/self/status, in bytes.
+std::int64_t status_bytes(const std::string& name) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name)) {
+      return std::stoll(line.substr(name.size())) * 1024;
+    }
+  }
+  return 0;
+}
+
+TEST(SaveLoad, LoadingTakesNoMemoryButABuffer) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "large";
+  on_ranks(1, [&](const DeviceMesh& mesh) {
+    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(4096, 4096));
+    fully_shard(linear, mesh);
+    AdamW optimizer(linear, {});
+    linear(torch::ones({1, 4096})).sum().backward();
+    optimizer.step();
+    save_checkpoint(linear, optimizer, path);
+    std::ofstream("/proc/self/clear_refs") << "5";  // the peak counts anew
+    const std::int64_t before = status_bytes("VmHWM:");
+    load_checkpoint(linear, optimizer, path);
+    EXPECT_LE(status_bytes("VmHWM:") - before, 8 << 20)
+        << "192 MiB were loaded";
+  });
+}
+
+}  // namespace
+}  // namespace accordion
