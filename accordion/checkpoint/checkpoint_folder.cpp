@@ -29,6 +29,44 @@ fs::path with_ending(fs::path path, std::string_view ending) {
   return path;
 }
 
+/// "a/" is the folder "a", and what is beside it is not in it.
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+/// Makes a folder and those around it, their names on the disk.
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return;
+  }
+  if (path.has_parent_path()) {
+    make_folder(path.parent_path());
+  }
+  fs::create_directory(path, error);
+  if (error) {
+    fail(path, fmt::format("cannot be made: {}. Check the permissions of the "
+                           "folder around it",
+                           error.message()));
+  }
+  sync_folder(path.parent_path());
+}
+
+/// The index as text that a reader accepts: what it would refuse is found here,
+/// not when the run is to be resumed.
+std::string checked_text(const CheckpointIndex& index, const fs::path& path) {
+  std::string text = to_text(index);
+  try {
+    (void)parse_checkpoint_index(text, path.string());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(
+        fmt::format("[save_checkpoint] nothing was committed, as it could not "
+                    "be read back: {}",
+                    error.what()));
+  }
+  return text;
+}
+
 void remove_folder(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -46,7 +84,8 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const char* const end = name.data() + name.size();
   const auto [parsed, error] =
       std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  if (error != std::errc() || parsed != end || step < 0) {
+  if (error != std::errc() || parsed != end || step < 0 ||
+      name != step_folder_name(step)) {
     return std::nullopt;
   }
   return step;
@@ -56,7 +95,8 @@ std::optional<std::int64_t> step_of(const std::string& name) {
 void finish_removals(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().filename().string().ends_with(kRemoved)) {
+    if (entry.path().extension() == kRemoved &&
+        step_of(entry.path().stem().string())) {
       remove_folder(entry.path());
     }
   }
@@ -73,7 +113,7 @@ std::string shard_file_name(int rank, int world_size) {
 }
 
 fs::path unfinished_folder(const fs::path& checkpoint) {
-  return with_ending(checkpoint, kUnfinished);
+  return with_ending(without_slash(checkpoint), kUnfinished);
 }
 
 void begin_checkpoint(const fs::path& checkpoint) {
@@ -83,26 +123,23 @@ void begin_checkpoint(const fs::path& checkpoint) {
          "another path, or remove it first");
   }
   const fs::path unfinished = unfinished_folder(checkpoint);
-  remove_folder(unfinished);
-  std::error_code error;
-  fs::create_directories(unfinished, error);
-  if (error) {
-    fail(unfinished, fmt::format("cannot be made: {}. Check the permissions of "
-                                 "the folder around it",
-                                 error.message()));
+  if (unfinished.has_parent_path()) {
+    make_folder(unfinished.parent_path());
   }
+  remove_folder(unfinished);
+  make_folder(unfinished);
 }
 
 void commit_checkpoint(const fs::path& checkpoint,
                        const CheckpointIndex& index) {
   const fs::path unfinished = unfinished_folder(checkpoint);
-  const std::string text = to_text(index);
+  const std::string text = checked_text(index, index_file(unfinished));
   DurableFile file(index_file(unfinished),
                    static_cast<std::int64_t>(text.size()));
   file.write(text);
   (void)file.finish();
   sync_folder(unfinished);
-  rename_durably(unfinished, checkpoint);
+  rename_durably(unfinished, without_slash(checkpoint));
 }
 
 void abandon_checkpoint(const fs::path& checkpoint) {

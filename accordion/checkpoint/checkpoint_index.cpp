@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/checkpoint/checkpoint_index.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/block_checksum.h"
 #include "accordion/checkpoint/checkpoint_index_format.h"
+#include "accordion/checkpoint/safetensors_header.h"
 
 namespace accordion {
 namespace {
@@ -32,6 +35,27 @@ Json to_json(const StoredTensor& tensor) {
           {"ranges", std::move(ranges)}};
 }
 
+/// A value, behind its name if it has one.
+std::string line_of(const std::string* name, const Json& value) {
+  const std::string what = name != nullptr     ? *name
+                           : value.is_object() ? value.value("name", "")
+                                               : "";
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    throw CheckpointError(
+        fmt::format("[save_checkpoint] value '{}' is {}; only finite numbers "
+                    "can be saved.",
+                    what, value.get<double>()));
+  }
+  try {
+    return (name != nullptr ? "  " + Json(*name).dump() + ": " : "  ") +
+           value.dump();
+  } catch (const Json::exception& error) {
+    throw CheckpointError(fmt::format(
+        "[save_checkpoint] '{}' cannot be saved: it is no text in UTF-8 ({}).",
+        what, error.what()));
+  }
+}
+
 /// `container` with a line for each of its elements, which keeps an index of
 /// many tensors readable and searchable.
 std::string in_lines(const Json& container) {
@@ -40,8 +64,7 @@ std::string in_lines(const Json& container) {
   const char* separator = "\n";
   for (const auto& [key, value] : container.items()) {
     text += separator;
-    text += is_object ? "  " + Json(key).dump() + ": " : "  ";
-    text += value.dump();
+    text += line_of(is_object ? &key : nullptr, value);
     separator = ",\n";
   }
   return text + (is_object ? "\n }" : "\n ]");
@@ -50,11 +73,7 @@ std::string in_lines(const Json& container) {
 }  // namespace
 
 std::int64_t StoredTensor::numel() const {
-  std::int64_t result = 1;
-  for (const std::int64_t dim : shape) {
-    result *= dim;
-  }
-  return result;
+  return detail::numel_of(shape);
 }
 
 std::int64_t CheckpointIndex::integer(std::string_view name,

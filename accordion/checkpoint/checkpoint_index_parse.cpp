@@ -84,7 +84,7 @@ std::int64_t count_of(const json& value, const char* what, const Place& place) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax) {
     fail(place, fmt::format("{} is {}, not a non-negative integer", what,
-                            value.dump()));
+                            detail::shown_json(value)));
   }
   return value.get<std::int64_t>();
 }
@@ -101,9 +101,9 @@ CheckpointValues parse_values(const json& object, const std::string& file) {
     } else if (value.is_string()) {
       values.emplace(name, value.get<std::string>());
     } else {
-      fail(
-          {file, fmt::format("value '{}'", name)},
-          fmt::format("{} is no integer, finite number or text", value.dump()));
+      fail({file, fmt::format("value '{}'", detail::shown(name))},
+           fmt::format("{} is no integer, finite number or text",
+                       detail::shown_json(value)));
     }
   }
   return values;
@@ -117,7 +117,8 @@ std::uint64_t parse_checksum(const json& value, const Place& place) {
       std::from_chars(text.data(), text.data() + text.size(), checksum, 16);
   if (error != std::errc() || end != text.data() + text.size() ||
       text.size() != 16) {
-    fail(place, fmt::format("'{}' is no checksum of 16 digits", text));
+    fail(place,
+         fmt::format("'{}' is no checksum of 16 digits", detail::shown(text)));
   }
   return checksum;
 }
@@ -127,10 +128,8 @@ CheckpointFile parse_file(const json& value, std::size_t number,
   Place place{index, fmt::format("file {}", number)};
   CheckpointFile file;
   file.name = text_at(value, "name", place);
-  place.what += fmt::format(" '{}'", file.name);
-  if (file.name.empty() || file.name.front() == '.' ||
-      file.name.find_first_of(std::string_view("/\\\0", 3)) !=
-          std::string::npos) {
+  place.what += fmt::format(" '{}'", detail::shown(file.name));
+  if (!detail::is_file_name(file.name)) {
     fail(place, "it is no name of a file in the checkpoint's folder");
   }
   file.bytes = count_of(member(value, "bytes", place), "\"bytes\"", place);
@@ -151,8 +150,8 @@ CheckpointFile parse_file(const json& value, std::size_t number,
 std::int64_t checked_numel(const StoredTensor& tensor, const Place& place) {
   const std::int64_t element = detail::safetensors_element_bytes(tensor.dtype);
   if (element == 0) {
-    fail(place,
-         fmt::format("dtype '{}' is not one of safetensors'", tensor.dtype));
+    fail(place, fmt::format("dtype '{}' is not one of safetensors'",
+                            detail::shown(tensor.dtype)));
   }
   std::int64_t bytes = element;
   for (const std::int64_t dim : tensor.shape) {
@@ -162,8 +161,9 @@ std::int64_t checked_numel(const StoredTensor& tensor, const Place& place) {
   }
   for (const std::int64_t dim : tensor.shape) {
     if (__builtin_mul_overflow(bytes, dim, &bytes)) {
-      fail(place, fmt::format("shape [{}] has more bytes than 63 bits count",
-                              fmt::join(tensor.shape, ", ")));
+      fail(place, fmt::format("shape {} has more bytes than 63 bits count",
+                              detail::shown(fmt::format(
+                                  "[{}]", fmt::join(tensor.shape, ", ")))));
     }
   }
   return bytes / element;
@@ -174,7 +174,7 @@ StoredRange parse_range(const json& value, const StoredTensor& tensor,
                         const Place& place) {
   if (!value.is_array() || value.size() != 4) {
     fail(place, fmt::format("range {} is not [file, begin, end, offset]",
-                            value.dump()));
+                            detail::shown_json(value)));
   }
   const StoredRange range{.file = count_of(value[0], "a file", place),
                           .begin = count_of(value[1], "begin", place),
@@ -193,7 +193,7 @@ StoredRange parse_range(const json& value, const StoredTensor& tensor,
     fail(place, fmt::format("elements [{}, {}) at offset {} do not lie in the "
                             "{} bytes of '{}'",
                             range.begin, range.end, range.offset, file.bytes,
-                            file.name));
+                            detail::shown(file.name)));
   }
   return range;
 }
@@ -201,7 +201,7 @@ StoredRange parse_range(const json& value, const StoredTensor& tensor,
 StoredTensor parse_tensor(const std::string& name, const json& value,
                           const std::vector<CheckpointFile>& files,
                           const std::string& index) {
-  const Place place{index, fmt::format("tensor '{}'", name)};
+  const Place place{index, fmt::format("tensor '{}'", detail::shown(name))};
   StoredTensor tensor;
   tensor.dtype = text_at(value, "dtype", place);
   for (const json& dim : array_at(value, "shape", place)) {
@@ -246,9 +246,11 @@ void check_overlap(const CheckpointIndex& index, const std::string& place) {
     std::ranges::sort(of_file, {}, &Claim::begin);
     for (std::size_t i = 1; i < of_file.size(); ++i) {
       if (of_file[i].begin < of_file[i - 1].end) {
-        fail({place, fmt::format("tensor '{}'", *of_file[i].tensor)},
+        fail({place,
+              fmt::format("tensor '{}'", detail::shown(*of_file[i].tensor))},
              fmt::format("its bytes at offset {} overlap those of '{}'",
-                         of_file[i].begin, *of_file[i - 1].tensor));
+                         of_file[i].begin,
+                         detail::shown(*of_file[i - 1].tensor)));
       }
     }
   }
@@ -290,7 +292,8 @@ CheckpointIndex parse_checkpoint_index(std::string_view text,
   for (const json& value : array_at(object, "files", top)) {
     index.files.push_back(parse_file(value, index.files.size(), place));
     if (!names.insert(index.files.back().name).second) {
-      fail({place, fmt::format("file '{}'", index.files.back().name)},
+      fail({place,
+            fmt::format("file '{}'", detail::shown(index.files.back().name))},
            "it is listed twice");
     }
   }
@@ -300,8 +303,8 @@ CheckpointIndex parse_checkpoint_index(std::string_view text,
   for (const auto& [alias, name] : object_at(object, "aliases", top).items()) {
     if (!name.is_string() ||
         !index.tensors.contains("model/" + name.get<std::string>())) {
-      fail({place, fmt::format("alias '{}'", alias)},
-           fmt::format("there is no parameter {}", name.dump()));
+      fail({place, fmt::format("alias '{}'", detail::shown(alias))},
+           fmt::format("there is no parameter {}", detail::shown_json(name)));
     }
     index.aliases.emplace(alias, name.get<std::string>());
   }

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/block_checksum.h"
+#include "accordion/checkpoint/checked_json.h"
 #include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/safetensors_header.h"
 
@@ -49,21 +50,21 @@ int open_regular(const fs::path& path, std::int64_t& bytes,
   return descriptor;
 }
 
-/// False where the file ends before, or cannot be read.
-bool read_exactly(int descriptor, std::int64_t offset,
-                  std::span<std::byte> into) {
+/// What went wrong, nothing if nothing did.
+std::string read_exactly(int descriptor, std::int64_t offset,
+                         std::span<std::byte> into) {
   while (!into.empty()) {
     const ssize_t got = ::pread(descriptor, into.data(), into.size(), offset);
     if (got < 0 && errno == EINTR) {
       continue;
     }
     if (got <= 0) {
-      return false;
+      return got < 0 ? error_text() : "the file has become shorter";
     }
     into = into.subspan(static_cast<std::size_t>(got));
     offset += got;
   }
-  return true;
+  return {};
 }
 
 CheckpointIndex read_index(const fs::path& folder) {
@@ -81,16 +82,16 @@ CheckpointIndex read_index(const fs::path& folder) {
     fail(fault);
   }
   std::string text;
-  const bool fits = bytes <= kMaxIndexBytes;
-  if (fits) {
+  if (bytes > kMaxIndexBytes) {
+    fault = "it is too large to be an index";
+  } else {
     text.resize(static_cast<std::size_t>(bytes));
+    fault =
+        read_exactly(descriptor, 0, std::as_writable_bytes(std::span(text)));
   }
-  const bool complete =
-      fits &&
-      read_exactly(descriptor, 0, std::as_writable_bytes(std::span(text)));
   ::close(descriptor);
-  if (!complete) {
-    fail(fits ? "it cannot be read" : "it is too large to be an index");
+  if (!fault.empty()) {
+    fail(fault);
   }
   return parse_checkpoint_index(text, path.string());
 }
@@ -135,7 +136,9 @@ void CheckpointReader::fail(std::int64_t file, const std::string& fault) const {
   throw CheckpointError(fmt::format(
       "[checkpoint] '{}'{}: {}. The checkpoint is damaged; use another one.",
       path.string(),
-      reading_.empty() ? "" : fmt::format(", tensor '{}'", reading_), fault));
+      reading_.empty() ? ""
+                       : fmt::format(", tensor '{}'", detail::shown(reading_)),
+      fault));
 }
 
 std::string_view CheckpointReader::stored_name(std::string_view name) const {
@@ -183,9 +186,10 @@ int CheckpointReader::open_file(std::int64_t file) {
 void CheckpointReader::read_block(std::int64_t file, std::int64_t block,
                                   std::span<std::byte> into) {
   const std::int64_t offset = block * kChecksumBlockBytes;
-  if (!read_exactly(open_file(file), offset, into)) {
+  if (const std::string fault = read_exactly(open_file(file), offset, into);
+      !fault.empty()) {
     fail(file, fmt::format("reading {} bytes at offset {} failed: {}",
-                           into.size(), offset, error_text()));
+                           into.size(), offset, fault));
   }
   bytes_read_ += static_cast<std::int64_t>(into.size());
   if (checksum_of(into) != index_->files[static_cast<std::size_t>(file)]
@@ -258,7 +262,9 @@ void CheckpointReader::read(std::string_view name, std::int64_t begin,
 }
 
 void CheckpointReader::verify() {
+  reading_ = {};  // of a read that failed
   for (std::size_t file = 0; file < index_->files.size(); ++file) {
+    (void)open_file(static_cast<std::int64_t>(file));  // it may have no block
     const auto blocks =
         static_cast<std::int64_t>(index_->files[file].checksums.size());
     for (std::int64_t block = 0; block < blocks; ++block) {

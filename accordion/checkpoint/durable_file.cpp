@@ -38,6 +38,12 @@ std::string advice(int error, const fs::path& path, std::int64_t bytes) {
         "checkpoint.keep.",
         bytes, free_bytes);
   }
+  if (error == EFBIG) {
+    return fmt::format(
+        "It needs {} bytes, more than a file may have here; `ulimit -f` shows "
+        "the limit of this process.",
+        bytes);
+  }
   if (error == EEXIST) {
     return "A checkpoint is never overwritten: choose another path.";
   }
@@ -52,6 +58,16 @@ std::string advice(int error, const fs::path& path, std::int64_t bytes) {
                                     advice(error, path, bytes)));
 }
 
+/// Whether a disk has not the bytes that are wanted; false where it does not
+/// tell. Asked first, as some file systems reserve all they have before they
+/// find that it is not enough.
+bool is_too_small(int descriptor, std::int64_t bytes) {
+  struct statvfs status {};
+  return ::fstatvfs(descriptor, &status) == 0 && status.f_blocks > 0 &&
+         static_cast<std::uint64_t>(status.f_bfree) * status.f_frsize <
+             static_cast<std::uint64_t>(bytes);
+}
+
 }  // namespace
 
 DurableFile::DurableFile(const fs::path& path, std::int64_t expected_bytes)
@@ -62,21 +78,40 @@ DurableFile::DurableFile(const fs::path& path, std::int64_t expected_bytes)
   if (descriptor_ < 0) {
     fail("made");
   }
-  // Not posix_fallocate: where the file system cannot reserve, that writes
-  // zeros.
-  if (expected_bytes > 0 &&
-      ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, expected_bytes) != 0 &&
-      (errno == ENOSPC || errno == EDQUOT)) {
-    const int error = errno;
-    ::close(std::exchange(descriptor_, -1));
-    errno = error;
-    fail("written");
+  // The destructor does not run for a constructor that throws.
+  try {
+    reserve();
+  } catch (...) {
+    abandon();
+    throw;
   }
 }
 
 DurableFile::~DurableFile() {
+  abandon();
+}
+
+/// What is there of it would keep a full disk full.
+void DurableFile::abandon() {
   if (descriptor_ >= 0) {
-    ::close(descriptor_);
+    ::close(std::exchange(descriptor_, -1));
+    ::unlink(path_.c_str());
+  }
+}
+
+void DurableFile::reserve() const {
+  if (expected_bytes_ <= 0) {
+    return;
+  }
+  if (is_too_small(descriptor_, expected_bytes_)) {
+    errno = ENOSPC;
+    fail("written");
+  }
+  // Not posix_fallocate: where the file system cannot reserve, that writes
+  // zeros.
+  if (::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, expected_bytes_) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT)) {
+    fail("written");
   }
 }
 

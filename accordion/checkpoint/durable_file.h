@@ -19,7 +19,7 @@ struct WrittenFile {
 };
 
 /// A new file that is on the disk, not only in the system's memory, when
-/// finish() returns. Without finish() nothing is promised.
+/// finish() returns. Without finish() it is removed again.
 ///
 /// Errors  CheckpointError that names file and cause, and for a full disk says
 ///         how many bytes it was to hold and how many are free
@@ -43,6 +43,8 @@ class DurableFile {
 
  private:
   [[noreturn]] void fail(const char* what) const;
+  void reserve() const;
+  void abandon();
   void write_fully(std::span<const std::byte> bytes);
 
   std::filesystem::path path_;

@@ -87,15 +87,13 @@ std::string read_header(int descriptor, const std::filesystem::path& path,
 }  // namespace
 
 std::int64_t TensorEntry::numel() const {
-  std::int64_t result = 1;
-  for (const std::int64_t dim : shape) {
-    result *= dim;
-  }
-  return result;
+  return detail::numel_of(shape);
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path),
+      // A pipe would wait for somebody who writes.
+      descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) {
     throw CheckpointError(
         fmt::format("[safetensors] '{}' cannot be opened: {}.", path.string(),

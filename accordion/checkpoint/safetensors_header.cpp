@@ -32,7 +32,7 @@ struct Place {
   throw CheckpointError(fmt::format(
       "[safetensors] '{}', tensor '{}': {}. The file is damaged or was not "
       "written completely; write or download it again.",
-      place.file, place.tensor, what));
+      place.file, shown(place.tensor), what));
 }
 
 std::int64_t non_negative(const json& value, const char* what,
@@ -40,7 +40,7 @@ std::int64_t non_negative(const json& value, const char* what,
   constexpr std::uint64_t kMax = INT64_MAX;
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax) {
     fail(place, fmt::format("{} is {}, not a non-negative integer", what,
-                            value.dump()));
+                            shown_json(value)));
   }
   return value.get<std::int64_t>();
 }
@@ -54,7 +54,7 @@ const json& member(const json& entry, const char* key, const Place& place) {
 
 std::vector<std::int64_t> parse_shape(const json& value, const Place& place) {
   if (!value.is_array()) {
-    fail(place, fmt::format("shape is {}, not an array", value.dump()));
+    fail(place, fmt::format("shape is {}, not an array", shown_json(value)));
   }
   std::vector<std::int64_t> shape;
   for (const json& dim : value) {
@@ -67,8 +67,8 @@ std::vector<std::int64_t> parse_shape(const json& value, const Place& place) {
 std::int64_t expected_bytes(const TensorEntry& tensor, const Place& place) {
   const std::int64_t element = safetensors_element_bytes(tensor.dtype);
   if (element == 0) {
-    fail(place,
-         fmt::format("dtype '{}' is not one of the format's", tensor.dtype));
+    fail(place, fmt::format("dtype '{}' is not one of the format's",
+                            shown(tensor.dtype)));
   }
   if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) {
     return 0;
@@ -76,8 +76,9 @@ std::int64_t expected_bytes(const TensorEntry& tensor, const Place& place) {
   std::int64_t bytes = element;
   for (const std::int64_t dim : tensor.shape) {
     if (__builtin_mul_overflow(bytes, dim, &bytes)) {
-      fail(place, fmt::format("shape [{}] has more elements than 63 bits count",
-                              fmt::join(tensor.shape, ", ")));
+      fail(place, fmt::format("shape {} has more elements than 63 bits count",
+                              shown(fmt::format(
+                                  "[{}]", fmt::join(tensor.shape, ", ")))));
     }
   }
   return bytes;
@@ -104,9 +105,11 @@ TensorEntry parse_tensor(const std::string& name, const json& value,
   }
   if (const std::int64_t expected = expected_bytes(tensor, place);
       expected != end - begin) {
-    fail(place, fmt::format("{} [{}] needs {} bytes but data_offsets give {}",
-                            tensor.dtype, fmt::join(tensor.shape, ", "),
-                            expected, end - begin));
+    fail(place,
+         fmt::format("{} {} needs {} bytes but data_offsets give {}",
+                     tensor.dtype,
+                     shown(fmt::format("[{}]", fmt::join(tensor.shape, ", "))),
+                     expected, end - begin));
   }
   tensor.begin = data_begin + begin;
   tensor.end = data_begin + end;
@@ -115,13 +118,19 @@ TensorEntry parse_tensor(const std::string& name, const json& value,
 
 std::map<std::string, std::string> parse_metadata(const json& value,
                                                   const std::string& file) {
+  const auto fail = [&](const std::string& what) {
+    throw CheckpointError(
+        fmt::format("[safetensors] '{}': __metadata__{}; the format wants "
+                    "strings by name.",
+                    file, what));
+  };
+  if (!value.is_object()) {
+    fail(fmt::format(" is {}", shown_json(value)));
+  }
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) {
-      throw CheckpointError(
-          fmt::format("[safetensors] '{}': __metadata__ '{}' is {}; the format "
-                      "wants strings.",
-                      file, key, text.dump()));
+      fail(fmt::format(" '{}' is {}", shown(key), shown_json(text)));
     }
     metadata.emplace(key, text.get<std::string>());
   }
@@ -133,12 +142,25 @@ void check_overlap(const std::vector<TensorEntry>& tensors,
   for (std::size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].begin < tensors[i - 1].end) {
       fail({file, tensors[i].name},
-           fmt::format("its bytes overlap those of '{}'", tensors[i - 1].name));
+           fmt::format("its bytes overlap those of '{}'",
+                       shown(tensors[i - 1].name)));
     }
   }
 }
 
 }  // namespace
+
+std::int64_t numel_of(std::span<const std::int64_t> shape) {
+  // First, as the product of the others may be any number.
+  if (std::ranges::find(shape, 0) != shape.end()) {
+    return 0;
+  }
+  std::int64_t numel = 1;
+  for (const std::int64_t dim : shape) {
+    numel *= dim;
+  }
+  return numel;
+}
 
 std::int64_t safetensors_element_bytes(std::string_view dtype) {
   static constexpr std::array<std::pair<std::string_view, std::int64_t>, 15>

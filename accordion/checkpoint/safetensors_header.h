@@ -21,6 +21,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
+/// Elements of a shape that was checked: if no dim is 0, 63 bits count them.
+std::int64_t numel_of(std::span<const std::int64_t> shape);
+
 /// Bytes of one element of a dtype of the format; 0 for an unknown one.
 std::int64_t safetensors_element_bytes(std::string_view dtype);
 

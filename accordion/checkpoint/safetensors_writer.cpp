@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/durable_file.h"
 #include "accordion/checkpoint/safetensors_header.h"
@@ -50,7 +51,14 @@ std::string safetensors_start(
     entries.push_back(
         {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   }
-  return detail::safetensors_start(entries, metadata);
+  try {
+    return detail::safetensors_start(entries, metadata);
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError(
+        fmt::format("[write_safetensors] '{}': a name or metadata is no text "
+                    "in UTF-8 ({}).",
+                    path.string(), error.what()));
+  }
 }
 
 void write_safetensors(const std::filesystem::path& path,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/durable_file.h"
@@ -35,18 +36,36 @@ std::vector<std::int64_t> local_shape(const TensorRange& range) {
 
 void check_complete(const std::string& name, const StoredTensor& tensor) {
   std::int64_t covered = 0;
-  for (const StoredRange& range : tensor.ranges) {
-    if (range.begin != covered) {
-      break;
-    }
-    covered = range.end;
-  }
-  if (covered != tensor.numel()) {
+  const auto fail = [&] {
     throw CheckpointError(fmt::format(
         "[save_checkpoint] tensor '{}' has {} elements, but what ranks wrote "
         "of it does not follow on at element {}. Nothing was committed.",
         name, tensor.numel(), covered));
+  };
+  for (const StoredRange& range : tensor.ranges) {
+    if (range.begin != covered) {
+      fail();
+    }
+    covered = range.end;
   }
+  if (covered != tensor.numel()) {
+    fail();
+  }
+}
+
+/// Enters a part as a tensor, or compares it with what other ranks said.
+StoredTensor& enter(CheckpointIndex& index, const ShardReport::Part& part) {
+  const auto [entry, is_new] = index.tensors.try_emplace(
+      part.name, StoredTensor{part.dtype, part.shape, {}});
+  StoredTensor& tensor = entry->second;
+  if (tensor.dtype != part.dtype || tensor.shape != part.shape) {
+    throw CheckpointError(fmt::format(
+        "[save_checkpoint] tensor '{}' is {} [{}] on one rank and {} [{}] on "
+        "another. Nothing was committed.",
+        part.name, tensor.dtype, fmt::join(tensor.shape, ", "), part.dtype,
+        fmt::join(part.shape, ", ")));
+  }
+  return tensor;
 }
 
 }  // namespace
@@ -116,9 +135,7 @@ void add_shards(CheckpointIndex& index, std::span<const ShardReport> reports) {
     const auto number = static_cast<std::int64_t>(index.files.size());
     index.files.push_back(report.file);
     for (const ShardReport::Part& part : report.parts) {
-      StoredTensor& tensor = index.tensors[part.name];
-      tensor.dtype = part.dtype;
-      tensor.shape = part.shape;
+      StoredTensor& tensor = enter(index, part);
       tensor.ranges.push_back(part.range);
       tensor.ranges.back().file = number;
     }

@@ -23,6 +23,11 @@ constexpr int kMaxIndexDepth = 16;
 
 /// Tensor name to file name, from model.safetensors.index.json.
 std::map<std::string, std::string> read_index(const fs::path& path) {
+  // Not a folder or a pipe, which cannot be read or may never end.
+  if (!fs::is_regular_file(path)) {
+    throw CheckpointError(
+        fmt::format("[WeightSource::open] '{}' is not a file.", path.string()));
+  }
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const json index =
@@ -36,11 +41,11 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   std::map<std::string, std::string> files;
   for (const auto& [name, file_name] : index["weight_map"].items()) {
     if (!file_name.is_string() ||
-        fs::path(file_name.get<std::string>()).has_parent_path()) {
+        !detail::is_file_name(file_name.get<std::string>())) {
       throw CheckpointError(fmt::format(
           "[WeightSource::open] '{}', tensor '{}': {} is no name of "
           "a file in the same folder.",
-          path.string(), name, file_name.dump()));
+          path.string(), detail::shown(name), detail::shown_json(file_name)));
     }
     files.emplace(name, file_name.get<std::string>());
   }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include <sys/stat.h>
+
 #include "accordion/checkpoint/float_conversion.h"
 #include "tests/checkpoint/weight_files.h"
 
@@ -147,8 +149,33 @@ TEST(Safetensors, NamesEachFaultOfAHeader) {
        8, "its bytes overlap those of 'a'"},
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
        R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-       4, "appears twice in its object"},
-      {R"({"__metadata__":{"a":1}})", 0, "the format wants strings"}};
+       4, "'w' appears twice"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4],)"
+       R"("dtype":"F32"}})",
+       4, "'dtype' appears twice"},
+      {R"({"w":{"dtype":"F32","shape":[[1]],"data_offsets":[0,4]}})", 4,
+       "more than 3 objects and arrays within each other"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})", 4,
+       "an offset is -4"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,1e999]}})", 4,
+       "number overflow"},
+      {R"({"w":{"dtype":"F32","shape":[1],)"
+       R"("data_offsets":[9223372036854775804,9223372036854775808]}})",
+       4, "an offset is 9223372036854775808"},
+      {R"({"w":{"dtype":"U8","shape":[9223372036854775807],)"
+       R"("data_offsets":[0,9223372036854775807]}})",
+       4, "do not lie in the 4 bytes of data"},
+      {R"({"w":{"dtype":"F32","shape":[18446744073709551616],)"
+       R"("data_offsets":[0,4]}})",
+       4, "a dim is 1.8"},
+      {R"({"w":{"dtype":4,"shape":[1],"data_offsets":[0,4]}})", 4,
+       "dtype '4' is not one of the format's"},
+      {R"({"w":[]})", 0, "gives no dtype"},
+      {"{\"\xff\":3}", 0, "it is not JSON"},
+      {R"({"__metadata__":{"a":NaN}})", 0, "it is not JSON"},
+      {R"({"__metadata__":{"a":1}})", 0, "the format wants strings"},
+      {R"({"__metadata__":["a"]})", 0, "the format wants strings"},
+      {R"({"__metadata__":"a"})", 0, "the format wants strings"}};
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.header);
     const TemporaryFolder folder;
@@ -175,6 +202,47 @@ TEST(Safetensors, NamesAHeaderThatDoesNotFitTheFile) {
                           {"is not a file"});
 }
 
+TEST(Safetensors, AnyTruncationOfTheHeaderIsFound) {
+  const TemporaryFolder folder;
+  const std::vector<float> values = {1, 2};
+  const TensorData tensors[] = {tensor_data("w", "F32", {2}, values)};
+  const auto path = folder.path() / "a.safetensors";
+  write_safetensors(path, tensors);
+  for (auto bytes = std::filesystem::file_size(path); bytes-- > 0;) {
+    std::filesystem::resize_file(path, bytes);
+    expect_checkpoint_error([&] { SafetensorsFile file(path); },
+                            {path.string()});
+  }
+}
+
+TEST(Safetensors, AMillionArraysWithinEachOtherAreRefused) {
+  const TemporaryFolder folder;
+  const auto path =
+      write_raw(folder, "{\"w\":" + std::string(1'000'000, '['), 0);
+  expect_checkpoint_error([&] { SafetensorsFile file(path); },
+                          {path.string(), "more than 3 objects"});
+}
+
+// Whatever its other dims are, and in whatever order.
+TEST(Safetensors, ATensorWithADimOf0HasNoElements) {
+  const TemporaryFolder folder;
+  const auto path =
+      write_raw(folder,
+                R"({"w":{"dtype":"F32","shape":[4611686018427387904,4,0],)"
+                R"("data_offsets":[0,0]}})",
+                0);
+  EXPECT_EQ(SafetensorsFile(path).find("w")->numel(), 0);
+}
+
+// Opening one for reading waits for somebody who writes.
+TEST(Safetensors, APipeIsNoFile) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  expect_checkpoint_error([&] { SafetensorsFile file(path); },
+                          {path.string(), "is not a file"});
+}
+
 TEST(Safetensors, WriterNamesWhatDoesNotFit) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "a.safetensors";
@@ -189,7 +257,7 @@ TEST(Safetensors, WriterNamesWhatDoesNotFit) {
   const TensorData one[] = {tensor_data("w", "F32", {2}, two)};
   expect_checkpoint_error(
       [&] { write_safetensors(folder.path() / "no" / "a.safetensors", one); },
-      {"cannot be written"});
+      {"cannot be made"});
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 

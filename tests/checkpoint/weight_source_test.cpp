@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/checkpoint/weight_source.h"
 
+#include <sys/stat.h>
+
 #include "tests/checkpoint/weight_files.h"
 
 namespace accordion::testing {
@@ -82,6 +84,28 @@ TEST(WeightSource, NamesFoldersThatHoldNoWeights) {
   write_index(folder, R"({"a":"gone.safetensors"})");
   expect_checkpoint_error([&] { WeightSource::open(folder.path()); },
                           {"gone.safetensors", "cannot be opened"});
+}
+
+TEST(WeightSource, NamesAnIndexThatIsNoFile) {
+  const TemporaryFolder folder;
+  const auto index = folder.path() / "model.safetensors.index.json";
+  std::filesystem::create_directory(index);
+  expect_checkpoint_error([&] { WeightSource::open(folder.path()); },
+                          {index.string(), "is not a file"});
+  std::filesystem::remove(index);
+  ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
+  expect_checkpoint_error([&] { WeightSource::open(folder.path()); },
+                          {index.string(), "is not a file"});
+}
+
+TEST(WeightSource, NamesAFileThatMayLieElsewhere) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"", ".", "..", "a/b", "/etc/passwd", "model.safetensors\\u0000x"}) {
+    write_index(folder, std::string(R"({"a":")") + name + "\"}");
+    expect_checkpoint_error([&] { WeightSource::open(folder.path()); },
+                            {"'a'", "is no name of a file in the same folder"});
+  }
 }
 
 TEST(WeightSource, NamesAnIndexThatIsWrong) {
