@@ -92,7 +92,8 @@ std::int64_t CheckpointIndex::integer(std::string_view name,
 std::string to_text(const CheckpointIndex& index) {
   Json values = Json::object();
   for (const auto& [name, value] : index.values) {
-    std::visit([&](const auto& content) { values[name] = content; }, value);
+    Json& entry = values[name];
+    std::visit([&entry](const auto& content) { entry = content; }, value);
   }
   Json files = Json::array();
   for (const CheckpointFile& file : index.files) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/checkpoint/checkpoint_folder.h"
 
+#include <array>
 #include <cmath>
+
+#include <sys/inotify.h>
 
 #include "accordion/checkpoint/checkpoint_reader.h"
 #include "tests/checkpoint/checkpoint_files.h"
@@ -39,6 +42,39 @@ std::vector<std::int64_t> kept_by(const KeepRule& rule) {
   return steps;
 }
 
+/// What happens to the names in a folder, in order.
+class NameEvents {
+ public:
+  explicit NameEvents(const fs::path& folder)
+      : descriptor_(::inotify_init1(IN_NONBLOCK)) {
+    EXPECT_GE(::inotify_add_watch(descriptor_, folder.c_str(),
+                                  IN_CREATE | IN_DELETE | IN_MOVE),
+              0);
+  }
+  ~NameEvents() { ::close(descriptor_); }
+  NameEvents(const NameEvents&) = delete;
+  NameEvents& operator=(const NameEvents&) = delete;
+
+  /// "+NAME" for one that appeared, "-NAME" for one that went.
+  [[nodiscard]] std::vector<std::string> read() const {
+    alignas(inotify_event) std::array<char, 4096> buffer{};
+    const ssize_t bytes = ::read(descriptor_, buffer.data(), buffer.size());
+    std::vector<std::string> events;
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* event =
+          reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      const bool appeared = (event->mask & (IN_CREATE | IN_MOVED_TO)) != 0;
+      events.push_back((appeared ? "+" : "-") + std::string(event->name));
+      at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+    return events;
+  }
+
+ private:
+  int descriptor_;
+};
+
+using Events = std::vector<std::string>;
 using Steps = std::vector<std::int64_t>;
 
 TEST(CheckpointFolder, NamesSortAsTheirNumbers) {
@@ -65,6 +101,17 @@ TEST(CheckpointFolder, ACheckpointAppearsWhenItIsComplete) {
   std::vector<std::int32_t> got(15);
   reader.read("model/a", 0, std::as_writable_bytes(std::span(got)));
   EXPECT_EQ(got, tensors[0].elements(0, 15));
+}
+
+TEST(CheckpointFolder, TheNameAppearsOnceAndLast) {
+  const TemporaryFolder folder;
+  const NameEvents events(folder.path());
+  const fs::path path = folder.path() / "a";
+  begin_checkpoint(path);
+  const NameEvents files(unfinished_folder(path));
+  commit_checkpoint(path, CheckpointIndex());
+  EXPECT_EQ(events.read(), (Events{"+a.unfinished", "-a.unfinished", "+a"}));
+  EXPECT_EQ(files.read(), Events{"+index.json"});
 }
 
 TEST(CheckpointFolder, ASlashAtTheEndChangesNothing) {
@@ -195,6 +242,17 @@ TEST(RemoveOldCheckpoints, KeepsThoseOfStepsThatEveryDivides) {
   EXPECT_EQ(kept_by({.newest = 1, .every = 20}), (Steps{20, 40, 60}));
   EXPECT_EQ(kept_by({.newest = 2, .every = 30}), (Steps{30, 50, 60}));
   EXPECT_EQ(kept_by({.newest = 1, .every = 7}), Steps{60});
+}
+
+// A folder that is half removed has never the name of one that is complete.
+TEST(RemoveOldCheckpoints, RenamesAFolderBeforeItIsEmptied) {
+  const TemporaryFolder folder;
+  commit_empty(folder.path() / step_folder_name(1));
+  commit_empty(folder.path() / step_folder_name(2));
+  const NameEvents events(folder.path());
+  remove_old_checkpoints(folder.path(), {.newest = 1});
+  EXPECT_EQ(events.read(), (Events{"-step-00000001", "+step-00000001.removed",
+                                   "-step-00000001.removed"}));
 }
 
 TEST(RemoveOldCheckpoints, FinishesWhatAKilledProcessBegan) {

@@ -154,6 +154,53 @@ TEST_F(CheckpointReaderTest, EveryByteOfABlockIsVerified) {
                           {"bytes 0 to 1048576"});
 }
 
+// Its bytes took the place of those that were kept.
+TEST_F(CheckpointReaderTest, ABlockThatFailsIsNotTakenForTheOneBefore) {
+  flip_bit(shard(1), 5);
+  CheckpointReader reader(path_);
+  const std::int64_t third = kLarge.numel() / 3;
+  EXPECT_EQ(read(reader, "model/small", 0, 2), kTensors[1].elements(0, 2));
+  expect_checkpoint_error(
+      [&] { (void)read(reader, kLarge.name, third, third + 1); },
+      {shard(1).string(), "bytes 0 to 1048576"});
+  EXPECT_EQ(read(reader, "model/small", 0, 2), kTensors[1].elements(0, 2));
+}
+
+TEST_F(CheckpointReaderTest, ElementsMayHaveAnySize) {
+  std::vector<std::byte> bytes(160);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(i);
+  }
+  const fs::path path = folder_.path() / "sizes";
+  begin_checkpoint(path);
+  std::vector<ShardReport> reports;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<TensorRange> ranges;
+    for (const auto& [dtype, size] :
+         {std::pair{"U8", 1}, {"BF16", 2}, {"F64", 8}}) {
+      ranges.push_back({dtype,
+                        dtype,
+                        {20},
+                        rank * 10,
+                        rank * 10 + 10,
+                        std::span(bytes).subspan(rank * 10 * size, 10 * size)});
+    }
+    reports.push_back(
+        write_shard(unfinished_folder(path), shard_file_name(rank, 2), ranges));
+  }
+  CheckpointIndex index;
+  add_shards(index, reports);
+  commit_checkpoint(path, index);
+  CheckpointReader reader(path);
+  for (const auto& [dtype, size] :
+       {std::pair{"U8", 1}, {"BF16", 2}, {"F64", 8}}) {
+    std::vector<std::byte> got(static_cast<std::size_t>(11 * size));
+    reader.read(dtype, 4, got);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), bytes.begin() + 4 * size))
+        << dtype;
+  }
+}
+
 TEST_F(CheckpointReaderTest, VerifyReadsEverything) {
   CheckpointReader reader(path_);
   reader.verify();

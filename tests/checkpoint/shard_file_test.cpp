@@ -37,6 +37,7 @@ TEST(ShardFile, IsASafetensorsFileOfRowsWhereRangesAreRows) {
   const TensorRange ranges[] = {
       {"rows", "F32", {8, 3, 2}, 12, 24, bytes},
       {"within", "F32", {8, 3, 2}, 13, 24, bytes.subspan(4)},
+      {"shifted", "F32", {8, 3, 2}, 13, 25, bytes},
       {"uneven", "F32", {8, 3, 2}, 12, 23, bytes.first(44)},
       {"flat", "F32", {24}, 5, 17, bytes},
       {"scalar", "F32", {}, 0, 1, bytes.first(4)},
@@ -46,9 +47,9 @@ TEST(ShardFile, IsASafetensorsFileOfRowsWhereRangesAreRows) {
   const ShardReport report = write_shard(folder.path(), "shard", ranges);
   const SafetensorsFile file(folder.path() / "shard");
   const std::map<std::string, Shape> shapes = {
-      {"rows", {2, 3, 2}}, {"within", {11}},   {"uneven", {11}},
-      {"flat", {12}},      {"scalar", {}},     {"no_scalar", {0}},
-      {"no_rows", {0, 3}}, {"empty", Shape{0}}};
+      {"rows", {2, 3, 2}}, {"within", {11}},    {"shifted", {12}},
+      {"uneven", {11}},    {"flat", {12}},      {"scalar", {}},
+      {"no_scalar", {0}},  {"no_rows", {0, 3}}, {"empty", Shape{0}}};
   ASSERT_EQ(file.tensors().size(), shapes.size());
   for (const auto& [name, shape] : shapes) {
     ASSERT_NE(file.find(name), nullptr) << name;
