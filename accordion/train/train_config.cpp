@@ -9,7 +9,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+// Some of what toml++ asserts, or lets the compiler assume, depends on the text
+// (its issue 301: "[[[a]]]"). Without either, it reports an error.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 #include "accordion/train/config_keys.h"
 
@@ -39,6 +47,16 @@ std::string quoted_list(const std::vector<std::string_view>& words) {
     quoted.push_back(fmt::format("\"{}\"", word));
   }
   return fmt::format("{}", fmt::join(quoted, ", "));
+}
+
+/// Whether a text can be printed, and read again.
+bool is_utf8(const std::string& text) {
+  try {
+    (void)nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
 }
 
 const ConfigKey& known_key(std::string_view name, const Origin& origin) {
@@ -130,6 +148,9 @@ class Assign {
  private:
   /// A text as the field holds it: one of the choices, a whole path, or any.
   [[nodiscard]] std::string checked(const std::string& value) const {
+    if (!is_utf8(value)) {
+      fail(origin_, fmt::format("'{}' is no text in UTF-8.", key_.name));
+    }
     const auto& choices = key_.choices;
     if (std::ranges::find(choices, value) != choices.end()) {
       return value;

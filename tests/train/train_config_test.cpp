@@ -67,6 +67,22 @@ TEST(TrainConfig, RelativePathsStartAtTheFileOrTheWorkingFolder) {
             std::filesystem::current_path() / "other.json");
 }
 
+// toml++ takes what follows the bracket for a key without looking at it.
+TEST(TrainConfig, ABracketWithoutANameIsNoToml) {
+  for (const char* text : {"[\na]\n", "[[[a]]]\n", "[[=", "[=]", "[", "[["}) {
+    EXPECT_THAT(error_of(text), HasSubstr("this is no TOML")) << text;
+  }
+}
+
+// A shell passes on what it was given; the file of a run could not hold it.
+TEST(TrainConfig, TextIsInUtf8) {
+  EXPECT_EQ(parse("", {"sample.prompt=caf\xc3\xa9"}).sample.prompt,
+            "caf\xc3\xa9");
+  for (const char* text : {"sample.prompt=caf\xe9", "run.dir=caf\xe9"}) {
+    EXPECT_THAT(error_of("", {text}), HasSubstr("is no text in UTF-8"));
+  }
+}
+
 TEST(TrainConfig, PrintedFileReadsBackTheSame) {
   const TrainConfig config =
       parse("", {"optimizer.eps=1e-8", "optimizer.lr=0.00031",
