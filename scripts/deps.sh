@@ -16,7 +16,8 @@ packages=(
   libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   libxxhash-dev libsentencepiece-dev
 )
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang iproute2 python3)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang
+  libclang-rt-dev iproute2 python3)
 download_packages=(python3 python3-pip ca-certificates)
 
 torch_wheel="torch==2.15.0"

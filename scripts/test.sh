@@ -4,7 +4,8 @@
 #   scripts/test.sh [ARGUMENTS FOR CMAKE]
 #
 # What needs no LibTorch is built three times more, with clang and with
-# sanitizers (see CMakePresets.json), and its tests are run on those too.
+# sanitizers (see CMakePresets.json), and its tests are run on those too. What
+# parses files is fed by libFuzzer, for two minutes.
 set -euo pipefail
 [ -n "${HOME-}" ] || unset HOME
 
@@ -24,7 +25,7 @@ scripts/build.sh -DACCORDION_TESTS=ON -DACCORDION_BENCHMARKS=ON \
   -DACCORDION_EXAMPLES=ON "$@"
 echo "test.sh: the build took $(minutes)"
 
-for preset in asan tsan clang; do
+for preset in asan tsan clang fuzz; do
   SECONDS=0
   cmake --preset "$preset" --log-level=WARNING
   cmake --build --preset "$preset" --parallel "$(nproc)"
