@@ -63,9 +63,11 @@ BatchSampler::BatchSampler(const SampleSet& samples,
 
 void BatchSampler::continue_from(std::int64_t first_step,
                                  std::int64_t first_sample) {
-  options_.first_step = first_step;
-  options_.first_sample = first_sample;
-  check(options_);
+  BatchSamplerOptions options = options_;
+  options.first_step = first_step;
+  options.first_sample = first_sample;
+  check(options);
+  options_ = options;
 }
 
 Batch BatchSampler::batch(std::int64_t step, std::int64_t microbatch) const {

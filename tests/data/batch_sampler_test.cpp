@@ -194,6 +194,100 @@ TEST(BatchSampler, LastStepOfEpochsTakesWhatIsMissingFromTheNext) {
   EXPECT_EQ(four.batch(2, 0).inputs, singles);
 }
 
+/// A part of a run, with ranks and batches of its own.
+struct Part {
+  int world_size;
+  std::int64_t batch_size;
+  std::int64_t grad_accumulation;
+  std::int64_t steps;
+};
+
+/// How far the run has come.
+struct Progress {
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  EpochPosition epoch = {};
+  std::vector<std::int64_t> read = {};  ///< tokens, in the order of the run
+};
+
+void read_part(const StreamWindows& windows, SampleOrder order,
+               const Part& part, Progress& progress) {
+  std::vector<BatchSampler> ranks;
+  for (int rank = 0; rank < part.world_size; ++rank) {
+    ranks.push_back({windows,
+                     {.order = order,
+                      .batch_size = part.batch_size,
+                      .grad_accumulation = part.grad_accumulation,
+                      .rank = rank,
+                      .world_size = part.world_size,
+                      .seed = 9}});
+    ranks.back().continue_from(progress.step, progress.samples);
+  }
+  const std::int64_t last = progress.step + part.steps;
+  for (; progress.step < last; ++progress.step) {
+    for (std::int64_t micro = 0; micro < part.grad_accumulation; ++micro) {
+      for (const BatchSampler& rank : ranks) {
+        const Batch batch = rank.batch(progress.step, micro);
+        progress.read.insert(progress.read.end(), batch.inputs.begin(),
+                             batch.inputs.end());
+      }
+    }
+  }
+  progress.samples = ranks[0].samples_before(last);
+  progress.epoch = ranks[0].epoch_of(last);
+}
+
+class ResumedRun : public ::testing::TestWithParam<SampleOrder> {};
+
+TEST_P(ResumedRun, ReadsOnInTheSameOrderWithOtherRanksAndBatches) {
+  const NumberedText text(1030);
+  const StreamWindows windows = text.windows(10);  // 102 samples
+  Progress progress;
+  for (const Part& part :
+       {Part{2, 3, 1, 7}, Part{3, 1, 5, 4}, Part{1, 7, 2, 0}, Part{1, 7, 2, 9},
+        Part{4, 2, 1, 1}, Part{2, 3, 1, 8}}) {
+    read_part(windows, GetParam(), part, progress);
+    EXPECT_EQ(std::ssize(progress.read), progress.samples * 10);
+    EXPECT_EQ(progress.epoch.epoch, progress.samples / 102);
+    EXPECT_EQ(progress.epoch.sample, progress.samples % 102);
+  }
+  EXPECT_EQ(progress.step, 29);
+  EXPECT_EQ(progress.samples, 42 + 60 + 126 + 8 + 48);  // over two epochs
+  const BatchSampler unbroken(
+      windows,
+      {.order = GetParam(), .batch_size = progress.samples, .seed = 9});
+  EXPECT_EQ(progress.read, unbroken.batch(0, 0).inputs);
+}
+
+INSTANTIATE_TEST_SUITE_P(BatchSampler, ResumedRun,
+                         ::testing::Values(SampleOrder::Strided,
+                                           SampleOrder::Shuffled));
+
+TEST(BatchSampler, ResumedRunCountsStepsOfEpochsFromWhatWasRead) {
+  const NumberedText text(101);
+  const StreamWindows windows = text.windows(10);  // 10 samples
+  BatchSampler sampler(windows, {.batch_size = 4});
+  sampler.continue_from(3, 6);
+  EXPECT_EQ(sampler.samples_before(3), 6);
+  EXPECT_EQ(sampler.samples_before(4), 10);
+  EXPECT_EQ(sampler.steps_of_epochs(1), 4);
+  EXPECT_EQ(sampler.steps_of_epochs(2), 7);
+  sampler.continue_from(9, 35);
+  EXPECT_EQ(sampler.steps_of_epochs(1), 9) << "it has read more already";
+}
+
+TEST(BatchSampler, ResumedRunCannotBeginBeforeItsStart) {
+  const NumberedText text(100);
+  const StreamWindows windows = text.windows(10);
+  BatchSampler sampler(windows, {});
+  sampler.continue_from(3, 6);
+  EXPECT_THAT(message_of([&] { sampler.continue_from(-1, 6); }),
+              HasSubstr("first_step is -1 and first_sample 6"));
+  EXPECT_THAT(message_of([&] { sampler.continue_from(1, -6); }),
+              HasSubstr("first_step is 1 and first_sample -6"));
+  EXPECT_EQ(sampler.samples_before(3), 6) << "it is as it was";
+}
+
 TEST(BatchSampler, CountsTargetsThatAreNotMasked) {
   Batch batch = Batch::without_targets(2, 3);
   EXPECT_EQ(batch.num_targets(), 0);
