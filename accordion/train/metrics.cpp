@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/checkpoint/checkpoint_error.h"
 #include "accordion/checkpoint/durable_file.h"
 
 namespace accordion {
@@ -29,7 +31,8 @@ void keep_metrics_before(const std::filesystem::path& file, std::int64_t step) {
     return;
   }
   std::string kept;
-  for (std::string line; std::getline(stream, line);) {
+  std::string line;
+  while (std::getline(stream, line)) {
     const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (object.is_object() && object.contains("step") &&
         object["step"].is_number_integer() &&
@@ -37,7 +40,22 @@ void keep_metrics_before(const std::filesystem::path& file, std::int64_t step) {
       kept += line + "\n";
     }
   }
+  if (stream.bad()) {
+    throw CheckpointError(fmt::format(
+        "[train] '{}' cannot be read to its end, so nothing of it is removed.",
+        file.string()));
+  }
   replace_file(file, kept);
+}
+
+void drop_cut_off_line(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  const std::size_t last_end = text.rfind('\n');
+  const std::size_t kept = last_end == std::string::npos ? 0 : last_end + 1;
+  if (kept < text.size()) {
+    replace_file(file, text.substr(0, kept));
+  }
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& file)

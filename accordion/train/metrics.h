@@ -49,6 +49,11 @@ struct RunSummary {
 /// Throws CheckpointError when it cannot be rewritten
 void keep_metrics_before(const std::filesystem::path& file, std::int64_t step);
 
+/// Removes a last line of a metrics file that was cut off, and nothing else.
+///
+/// Throws CheckpointError when it cannot be rewritten
+void drop_cut_off_line(const std::filesystem::path& file);
+
 /// Writes metrics.jsonl: one JSON object a line, flushed line by line so that a
 /// run can be watched and one that dies leaves all it measured. Lines follow
 /// those that are there.

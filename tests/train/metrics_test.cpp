@@ -86,6 +86,79 @@ TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {
   EXPECT_FALSE(lines[1].contains("interrupted"));
 }
 
+class KeepMetrics : public ::testing::Test {
+ protected:
+  /// What is left of lines before step 2, and of what follows them.
+  std::string kept_of(const std::string& rest) {
+    const std::string before =
+        "{\"step\":0,\"loss\":5.5}\n{\"step\":0,\"val_loss\":6}\n"
+        "{\"step\":1,\"loss\":5.4000000000000004}\n";
+    const auto file = folder_.write("metrics.jsonl", before + rest);
+    keep_metrics_before(file, 2);
+    const std::string kept = read_file(file);
+    EXPECT_EQ(kept.substr(0, before.size()), before) << "the same bytes";
+    EXPECT_FALSE(std::filesystem::exists(file.string() + ".unfinished"));
+    return kept.substr(before.size());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(KeepMetrics, WhatIsMeasuredAgainGoes) {
+  EXPECT_EQ(kept_of(""), "");
+  EXPECT_EQ(kept_of("{\"step\":2,\"loss\":5}\n{\"step\":3,\"loss\":4}\n"), "");
+  EXPECT_EQ(kept_of("{\"step\":2,\"val_loss\":5}\n"), "");
+}
+
+TEST_F(KeepMetrics, SummaryGoesAndWhatFollowsItIsLookedAt) {
+  EXPECT_EQ(kept_of("{\"summary\":true,\"steps\":2}\n{\"step\":1,\"x\":1}\n"),
+            "{\"step\":1,\"x\":1}\n");
+}
+
+TEST_F(KeepMetrics, LineThatWasCutOffGoes) {
+  EXPECT_EQ(kept_of("{\"step\":1,\"los"), "");
+  EXPECT_EQ(kept_of("{"), "");
+  EXPECT_EQ(kept_of(std::string(3, '\0') + "\n"), "");
+  EXPECT_EQ(kept_of("{\"step\":\"1\"}\n{\"step\":1.5}\n[1]\n7\n\n"), "");
+}
+
+TEST_F(KeepMetrics, LineThatOnlyLostItsEndIsKept) {
+  EXPECT_EQ(kept_of("{\"step\":1,\"x\":1}"), "{\"step\":1,\"x\":1}\n");
+}
+
+TEST_F(KeepMetrics, NothingIsMadeWhereThereIsNoFile) {
+  keep_metrics_before(folder_.path() / "none", 2);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(KeepMetrics, BeginningAgainKeepsNothing) {
+  const auto file = folder_.write("metrics.jsonl", "{\"step\":0,\"loss\":5}\n");
+  keep_metrics_before(file, 0);
+  EXPECT_EQ(read_file(file), "");
+}
+
+// Reading a folder fails with an error and not at an end.
+TEST_F(KeepMetrics, FileThatCannotBeReadIsLeft) {
+  EXPECT_THAT(
+      testing::message_of([&] { keep_metrics_before(folder_.path(), 2); }),
+      ::testing::HasSubstr("cannot be read to its end"));
+}
+
+TEST(Metrics, OnlyALineThatWasCutOffIsDropped) {
+  const TemporaryFolder folder;
+  const auto left_of = [&](const std::string& text) {
+    const auto file = folder.write("metrics.jsonl", text);
+    drop_cut_off_line(file);
+    return read_file(file);
+  };
+  EXPECT_EQ(left_of("{}\n{\"summary\":true}\n"), "{}\n{\"summary\":true}\n");
+  EXPECT_EQ(left_of("{}\n{\"summary\":tr"), "{}\n");
+  EXPECT_EQ(left_of("{\"st"), "");
+  EXPECT_EQ(left_of(""), "");
+  drop_cut_off_line(folder.path() / "none");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "none"));
+}
+
 TEST(Metrics, FileThatCannotBeWrittenIsAnError) {
   EXPECT_THAT(
       testing::message_of([] { MetricsWriter("/nowhere/metrics.jsonl"); }),
