@@ -91,13 +91,33 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-/// Removals that a killed process began.
-void finish_removals(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == kRemoved &&
-        step_of(entry.path().stem().string())) {
-      remove_folder(entry.path());
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    fail(folder, fmt::format("cannot be read: {}", error.message()));
+  }
+  return entries;
+}
+
+bool is_complete(const fs::path& checkpoint) {
+  std::error_code error;
+  const bool complete = fs::exists(index_file(checkpoint), error);
+  if (error) {
+    fail(checkpoint, fmt::format("cannot be read: {}", error.message()));
+  }
+  return complete;
+}
+
+/// Removes checkpoints whose names have this ending.
+void remove_with_ending(const fs::path& folder, std::string_view ending) {
+  for (const fs::path& entry : entries_of(folder)) {
+    if (entry.extension() == ending && step_of(entry.stem().string())) {
+      remove_folder(entry);
     }
   }
 }
@@ -139,7 +159,13 @@ void commit_checkpoint(const fs::path& checkpoint,
   file.write(text);
   (void)file.finish();
   sync_folder(unfinished);
-  rename_durably(unfinished, without_slash(checkpoint));
+  try {
+    rename_durably(unfinished, without_slash(checkpoint));
+  } catch (const CheckpointError&) {
+    std::error_code ignored;  // it may not have come as far as its name
+    fs::rename(without_slash(checkpoint), unfinished, ignored);
+    throw;
+  }
 }
 
 void abandon_checkpoint(const fs::path& checkpoint) {
@@ -153,11 +179,10 @@ std::string step_folder_name(std::int64_t step) {
 
 std::vector<StepCheckpoint> complete_checkpoints(const fs::path& folder) {
   std::vector<StepCheckpoint> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto step = step_of(entry.path().filename().string());
-    if (step && fs::exists(index_file(entry.path()), ignored)) {
-      found.push_back({*step, entry.path()});
+  for (const fs::path& entry : entries_of(folder)) {
+    const auto step = step_of(entry.filename().string());
+    if (step && is_complete(entry)) {
+      found.push_back({*step, entry});
     }
   }
   std::ranges::sort(found, {}, &StepCheckpoint::step);
@@ -169,7 +194,7 @@ void point_latest(const fs::path& folder, const std::string& name) {
 }
 
 void remove_old_checkpoints(const fs::path& folder, const KeepRule& rule) {
-  finish_removals(folder);
+  remove_with_ending(folder, kRemoved);  // that a killed process began
   if (rule.newest == 0) {
     return;
   }
@@ -184,6 +209,19 @@ void remove_old_checkpoints(const fs::path& folder, const KeepRule& rule) {
     const fs::path removed = with_ending(old.path, kRemoved);
     rename_durably(old.path, removed);
     remove_folder(removed);
+  }
+}
+
+void tidy_checkpoints(const fs::path& folder, const KeepRule& rule) {
+  const std::vector<StepCheckpoint> found = complete_checkpoints(folder);
+  try {
+    remove_with_ending(folder, kUnfinished);
+    if (!found.empty()) {
+      point_latest(folder, found.back().path.filename().string());
+    }
+    remove_old_checkpoints(folder, rule);
+  } catch (const CheckpointError&) {
+    // Whoever saves there next tries the same, and says what is wrong.
   }
 }
 

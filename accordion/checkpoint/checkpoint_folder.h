@@ -52,6 +52,9 @@ struct StepCheckpoint {
 };
 
 /// The complete ones, oldest first; none where there is no such folder.
+///
+/// Throws CheckpointError where it cannot be read: nobody is to begin again
+///        because a disk is away
 std::vector<StepCheckpoint> complete_checkpoints(
     const std::filesystem::path& folder);
 
@@ -69,5 +72,14 @@ struct KeepRule {
 /// Throws CheckpointError
 void remove_old_checkpoints(const std::filesystem::path& folder,
                             const KeepRule& rule);
+
+/// Ends what a process that was killed began: removes checkpoints that were not
+/// completed, points `latest` at the newest one, and removes old ones. What
+/// cannot be done is left as it is: no checkpoint depends on it.
+///
+/// Requires  no other process saves there
+/// Throws    CheckpointError where the folder cannot be read
+void tidy_checkpoints(const std::filesystem::path& folder,
+                      const KeepRule& rule);
 
 }  // namespace accordion

@@ -162,9 +162,12 @@ WrittenFile DurableFile::finish() {
   return {.bytes = written_, .checksums = checksums_.finish()};
 }
 
+fs::path unfinished_path(const fs::path& path) {
+  return path.string() + ".unfinished";
+}
+
 void replace_file(const fs::path& path, std::string_view content) {
-  fs::path unfinished = path;
-  unfinished += ".unfinished";
+  const fs::path unfinished = unfinished_path(path);
   std::error_code ignored;
   fs::remove(unfinished, ignored);  // of a process that was killed
   DurableFile file(unfinished, static_cast<std::int64_t>(content.size()));

@@ -55,6 +55,9 @@ class DurableFile {
   BlockChecksums checksums_;
 };
 
+/// Where a file or folder of that name is written until it is complete.
+std::filesystem::path unfinished_path(const std::filesystem::path& path);
+
 /// Writes a small file so that readers see the old content or the new one,
 /// whatever happens meanwhile. Throws CheckpointError.
 void replace_file(const std::filesystem::path& path, std::string_view content);
