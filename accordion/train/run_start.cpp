@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "accordion/checkpoint/checkpoint_folder.h"
+#include "accordion/checkpoint/durable_file.h"
 #include "accordion/train/run_folder.h"
 
 namespace accordion {
@@ -18,14 +18,39 @@ bool is_run_folder(const fs::path& folder) {
   return fs::exists(config_file(folder));
 }
 
+/// A run that was killed before its folder held more than this.
+bool is_hardly_begun(const fs::path& folder) {
+  return fs::exists(unfinished_path(config_file(folder)));
+}
+
 bool same_folder(const fs::path& a, const fs::path& b) {
   std::error_code error;
-  return fs::equivalent(a, b, error) && !error;
+  return a == b || (fs::equivalent(a, b, error) && !error);
 }
 
 fs::path new_folder(const TrainConfig& config, std::time_t now) {
+  const fs::path& checkpoints = config.checkpoint.dir;
+  if (!checkpoints.empty() && !complete_checkpoints(checkpoints).empty()) {
+    throw std::runtime_error(fmt::format(
+        "[train] checkpoint.dir '{}' holds the checkpoints of another run. Go "
+        "on from them with --resume auto, or choose another folder.",
+        checkpoints.string()));
+  }
   return create_run_folder(config.run.dir,
                            fs::path(config.model.config).stem().string(), now);
+}
+
+/// The folder of a run, which may have lost all but its checkpoints.
+fs::path old_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw std::runtime_error(
+        fmt::format("[train] The run folder '{}' cannot be made: {}. Check "
+                    "run.dir.",
+                    folder.string(), error.message()));
+  }
+  return folder;
 }
 
 RunStart resume_newest(const TrainConfig& config, std::time_t now) {
@@ -37,12 +62,13 @@ RunStart resume_newest(const TrainConfig& config, std::time_t now) {
   const fs::path folder = config.run.dir;
   const auto found = complete_checkpoints(checkpoints_folder(config, folder));
   if (!found.empty()) {
-    return {.folder = folder,
+    return {.folder = old_folder(folder),
             .checkpoint = found.back().path,
             .position = read_run_position(found.back().path)};
   }
   // A run that ended before its first checkpoint begins again.
-  return {.folder = is_run_folder(folder) ? folder : new_folder(config, now),
+  const bool exists = is_run_folder(folder) || is_hardly_begun(folder);
+  return {.folder = exists ? folder : new_folder(config, now),
           .checkpoint = {},
           .position = {}};
 }
@@ -90,16 +116,17 @@ RunStart resume_from(const TrainConfig& config, const fs::path& path,
             .checkpoint = checkpoint,
             .position = position};
   }
-  const StepCheckpoint newest =
-      complete_checkpoints(checkpoint.parent_path()).back();
-  if (!same_folder(newest.path, checkpoint)) {
+  const auto found = complete_checkpoints(checkpoint.parent_path());
+  if (!found.empty() && !same_folder(found.back().path, checkpoint)) {
     throw CheckpointError(fmt::format(
         "[train] '{}' went on from '{}': it has a checkpoint of step {}. "
         "Resume from that one, or begin a run of its own there: "
         "run.dir=NEW_FOLDER.",
-        owner.string(), checkpoint.filename().string(), newest.step));
+        owner.string(), checkpoint.filename().string(), found.back().step));
   }
-  return {.folder = owner, .checkpoint = checkpoint, .position = position};
+  return {.folder = old_folder(owner),
+          .checkpoint = checkpoint,
+          .position = position};
 }
 
 }  // namespace
@@ -107,6 +134,11 @@ RunStart resume_from(const TrainConfig& config, const fs::path& path,
 fs::path checkpoints_folder(const TrainConfig& config, const fs::path& run) {
   return config.checkpoint.dir.empty() ? run / "checkpoints"
                                        : fs::path(config.checkpoint.dir);
+}
+
+KeepRule keep_rule(const TrainConfig& config) {
+  return {.newest = config.checkpoint.keep,
+          .every = config.checkpoint.keep_every};
 }
 
 RunStart find_run_start(const TrainConfig& config, const std::string& resume,

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/train/run_position.h"
 #include "accordion/train/train_config.h"
 
@@ -22,6 +23,9 @@ struct RunStart {
 std::filesystem::path checkpoints_folder(const TrainConfig& config,
                                          const std::filesystem::path& run);
 
+/// Which of a run's checkpoints are kept.
+KeepRule keep_rule(const TrainConfig& config);
+
 /// Finds or makes the folder of a run, and the checkpoint it goes on from. To
 /// be called on one rank.
 ///
@@ -32,7 +36,8 @@ std::filesystem::path checkpoints_folder(const TrainConfig& config,
 ///
 /// Throws std::runtime_error, CheckpointError: run.dir is not set with "auto",
 ///        there is no checkpoint at the path, the run went on from there
-///        already, or as create_run_folder
+///        already, a new run would save among the checkpoints of another, or
+///        as create_run_folder
 RunStart find_run_start(const TrainConfig& config, const std::string& resume,
                         std::time_t now);
 

@@ -26,8 +26,11 @@ namespace {
 
 /// Whether a run that is resumed has nothing left to do.
 bool is_complete(const TrainConfig& config, const RunStart& start) {
-  return !start.checkpoint.empty() && config.train.steps > 0 &&
-         start.position.step >= config.train.steps;
+  const bool all_steps =
+      config.train.steps > 0 && start.position.step >= config.train.steps;
+  const bool all_time = config.train.seconds > 0 &&
+                        start.position.elapsed_seconds >= config.train.seconds;
+  return !start.checkpoint.empty() && (all_steps || all_time);
 }
 
 /// Decides on rank 0 where the run begins, and prepares its folder.
@@ -36,7 +39,11 @@ RunStart begin_run(const TrainConfig& config, RunSetup& setup,
   const RunStart start = parse_run_start(text_from_rank_0(
       setup.mesh.world(),
       [&] {
-        return to_text(find_run_start(config, resume, std::time(nullptr)));
+        const RunStart found =
+            find_run_start(config, resume, std::time(nullptr));
+        tidy_checkpoints(checkpoints_folder(config, found.folder),
+                         keep_rule(config));
+        return to_text(found);
       },
       "run folder"));
   setup.data.sampler.continue_from(start.position.step, start.position.samples);
@@ -65,9 +72,10 @@ TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous,
   result.run_folder = start.folder;
   if (is_complete(setup.config, start)) {
     if (rendezvous.rank == 0) {
+      drop_cut_off_line(metrics_file(start.folder));  // killed in its summary
       fmt::print(
-          "The run in {} has done its {} steps. Raise train.steps to go "
-          "on.\n",
+          "The run in {} has done its {} steps. Raise train.steps, or "
+          "train.seconds, to go on.\n",
           start.folder.string(), start.position.step);
     }
     result.summary.steps = start.position.step;
