@@ -134,11 +134,17 @@ void CheckpointSaver::commit_on_rank_0(std::vector<std::string> reports) {
       shards.push_back(parse_shard_report(report));
     }
     add_shards(index, shards);
-    commit_checkpoint(save->request.path, index);
-    if (save->request.after_commit) {
-      save->request.after_commit();
+    if (save->request.before_commit) {
+      save->request.before_commit();
     }
-    return std::string();
+    commit_checkpoint(save->request.path, index);
+    return outcome_of([save] {
+             if (save->request.after_commit) {
+               save->request.after_commit();
+             }
+             return std::string();
+           })
+        .text;
   });
 }
 
@@ -150,6 +156,9 @@ std::optional<SaveResult> CheckpointSaver::advance() {
   std::string failures = detail::describe_failures(
       "save_checkpoint", save_->request.path, outcomes);
   if (!failures.empty() || save_->phase == Save::Phase::Committing) {
+    if (failures.empty()) {
+      save_->result.after_commit_error = outcomes.front().text;
+    }
     return end(std::move(failures));
   }
   save_->phase = Save::Phase::Committing;

@@ -22,6 +22,7 @@ namespace accordion {
 struct SaveResult {
   std::filesystem::path path;
   std::string error;  ///< empty: the checkpoint is complete and on the disk
+  std::string after_commit_error;   ///< what after_commit threw
   std::int64_t bytes = 0;           ///< that this rank wrote
   double blocked_seconds = 0.0;     ///< that this rank's caller waited
   double background_seconds = 0.0;  ///< that writing took meanwhile
@@ -52,8 +53,10 @@ class CheckpointSaver {
   struct Request {
     std::filesystem::path path;
     CheckpointValues values = {};
-    /// Called on rank 0 once the checkpoint is complete, by the thread that
-    /// made it so; what it throws is the save's error.
+    /// Both are called on rank 0, by the thread that makes the checkpoint
+    /// complete, before that and after. What the first throws is the save's
+    /// error.
+    std::function<void()> before_commit = {};
     std::function<void()> after_commit = {};
   };
 

@@ -30,9 +30,11 @@ RunCheckpoints::RunCheckpoints(Run run)
           OptimizerStateTraits<AdamW>::access(run_.optimizer, run_.model)),
       saver_(run_.model, optimizer_.get()) {}
 
-void RunCheckpoints::load(const std::filesystem::path& checkpoint) {
+void RunCheckpoints::load(const std::filesystem::path& checkpoint,
+                          std::int64_t step) {
   const LoadResult result =
       load_checkpoint(run_.model, optimizer_.get(), checkpoint, {});
+  saved_step_ = step;
   run_.report.log(fmt::format(
       "loaded '{}': {:.1f} MiB read by this rank", checkpoint.string(),
       static_cast<double>(result.bytes_read) / (1 << 20)));
@@ -79,7 +81,6 @@ void RunCheckpoints::wait_for_save() {
 
 void RunCheckpoints::save(const RunPosition& position, bool in_background) {
   wait_for_save();
-  run_.report.sync();
   saving_step_ = position.step;
   try {
     if (in_background) {
@@ -99,10 +100,17 @@ CheckpointSaver::Request RunCheckpoints::request(
   add_to(request.values, position);
   request.values["trainer/config"] = to_toml(run_.config);
   request.values["model/config.json"] = model_config_;
+  // A run that goes on from a checkpoint has what was measured before it.
+  request.before_commit = [&report = run_.report] { report.sync(); };
   request.after_commit = [folder = folder_, name,
-                          rule = KeepRule{run_.config.checkpoint.keep,
-                                          run_.config.checkpoint.keep_every}] {
-    point_latest(folder, name);
+                          rule = keep_rule(run_.config)] {
+    try {
+      point_latest(folder, name);
+    } catch (const CheckpointError&) {
+      // On a full disk there is room once old ones are gone.
+      remove_old_checkpoints(folder, rule);
+      point_latest(folder, name);
+    }
     remove_old_checkpoints(folder, rule);
   };
   return request;
@@ -122,6 +130,11 @@ void RunCheckpoints::report(const SaveResult& result) {
       result.background_seconds);
   run_.report.log(line);
   run_.report.note(line);
+  if (!result.after_commit_error.empty()) {
+    run_.report.log(result.after_commit_error);
+    run_.report.note(result.after_commit_error +
+                     "\nThe checkpoint is complete all the same.");
+  }
 }
 
 void RunCheckpoints::report_failure(const std::string& error) {

@@ -33,10 +33,11 @@ class RunCheckpoints {
 
   explicit RunCheckpoints(Run run);
 
-  /// Fills model and optimizer. Throws as load_checkpoint.
+  /// Fills model and optimizer from a checkpoint of `step` steps. Throws as
+  /// load_checkpoint.
   ///
   /// Comm  that of load_checkpoint
-  void load(const std::filesystem::path& checkpoint);
+  void load(const std::filesystem::path& checkpoint, std::int64_t step);
 
   /// The newest complete checkpoint, once a save in flight is over; empty where
   /// there is none.
@@ -69,7 +70,7 @@ class RunCheckpoints {
   std::string model_config_;      // text of model.config
   std::unique_ptr<OptimizerStateAccess> optimizer_;
   CheckpointSaver saver_;
-  std::int64_t saved_step_ = -1;  // of the newest complete one
+  std::int64_t saved_step_ = -1;  // of the newest that was saved or loaded
   std::int64_t saving_step_ = -1;
   std::string last_error_;  // of the newest save; empty: it is complete
 };

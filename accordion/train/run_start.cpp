@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/durable_file.h"
 #include "accordion/train/run_folder.h"
 

@@ -62,7 +62,7 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                            world_.world_size(), folder_.string()));
   report_.note(describe(data_, config_));
   if (!start.checkpoint.empty()) {
-    checkpoints_.load(start.checkpoint);
+    checkpoints_.load(start.checkpoint, first_step_);
     step_.guard().set_memory(start.position.guard);
     report_.note(fmt::format("resumed at step {} from {}", first_step_,
                              start.checkpoint.string()));
@@ -121,7 +121,7 @@ std::int64_t TrainingRun::roll_back(std::int64_t step,
   }
   const std::int64_t samples = data_.sampler.samples_before(step + 1);
   RunPosition position = read_run_position(checkpoint);
-  checkpoints_.load(checkpoint);
+  checkpoints_.load(checkpoint, position.step);
   data_.sampler.continue_from(position.step, samples);
   position.guard.rollbacks = step_.guard().memory().rollbacks;
   step_.guard().set_memory(position.guard);
