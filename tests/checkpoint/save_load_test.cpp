@@ -14,6 +14,7 @@
 
 #include "accordion/checkpoint/checkpoint_reader.h"
 #include "accordion/checkpoint/checkpoint_saver.h"
+#include "accordion/checkpoint/full_state_dict.h"
 #include "accordion/checkpoint/load_checkpoint.h"
 #include "accordion/checkpoint/save_checkpoint.h"
 #include "accordion/fsdp/fully_shard.h"
@@ -376,6 +377,58 @@ TEST(SaveLoad, WhatFailsBehindTheCommitIsToldAndTheCheckpointIsThere) {
     EXPECT_THAT(result.after_commit_error, HasSubstr("no ink"));
     load_checkpoint(net, result.path);
     EXPECT_EQ(saver.save({.path = folder.path() / "second"}).error, "");
+  });
+}
+
+TEST(SaveLoad, TheFullStateIsWhatTheCheckpointHolds) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "checkpoint";
+  std::map<std::string, std::vector<float>> visited;
+  with_nets(3, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    AdamW optimizer(net, {.lr = 1e-2});
+    train(mesh, net, optimizer, 0, 2);
+    save_checkpoint(net, optimizer, path);
+    full_state_dict(
+        net, optimizer,
+        [&](const std::string& name, const torch::Tensor& tensor) {
+          ASSERT_EQ(mesh.rank(), 0);
+          const auto flat = tensor.to(torch::kFloat).contiguous().view({-1});
+          visited.emplace(
+              name,
+              std::vector<float>(flat.const_data_ptr<float>(),
+                                 flat.const_data_ptr<float>() + flat.numel()));
+        });
+  });
+  CheckpointReader reader(path);
+  std::size_t tensors = 0;
+  for (const auto& [name, tensor] : reader.index().tensors) {
+    if (tensor.dtype == "F32") {
+      EXPECT_EQ(visited.at(name), whole(path, name)) << name;
+      ++tensors;
+    }
+  }
+  EXPECT_EQ(tensors, 3U * 14U);
+  EXPECT_EQ(visited.size(), 4U * 14U) << "and the steps";
+  EXPECT_EQ(visited.at("optimizer/step/head.bias"), std::vector{2.0F});
+}
+
+TEST(SaveLoad, WhatAVisitorThrowsIsThrownOnRank0Alone) {
+  with_nets(2, [&](const DeviceMesh& mesh, Unit<UnitNet>& net) {
+    AdamW optimizer(net, {.lr = 1e-2});
+    train(mesh, net, optimizer, 0, 1);
+    int calls = 0;
+    const auto call = [&] {
+      full_state_dict(net, optimizer, [&](const auto&, const auto&) {
+        ++calls;
+        throw std::runtime_error("no ink");
+      });
+    };
+    if (mesh.rank() == 0) {
+      EXPECT_EQ(message_of<std::runtime_error>(call), "no ink");
+    } else {
+      call();
+    }
+    EXPECT_EQ(calls, mesh.rank() == 0 ? 1 : 0);
   });
 }
 
