@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/metrics.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
@@ -21,6 +27,18 @@ using Json = nlohmann::ordered_json;
 /// Times, rates and sizes do not need 17 digits; losses and norms do.
 double hundredths(double value) {
   return std::round(value * 100.0) / 100.0;
+}
+
+/// Writes a text and removes from it what was written; errno, or 0 for all.
+int write_front(int file, std::string& text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return errno;
+    }
+    text.erase(0, static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -59,8 +77,10 @@ void drop_cut_off_line(const std::filesystem::path& file) {
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& file)
-    : path_(file), file_(file, std::ios::app) {
-  if (!file_) {
+    : path_(file),
+      file_(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                   0644)) {
+  if (!file_.valid()) {
     throw std::runtime_error(
         fmt::format("[MetricsWriter] Cannot write '{}'. Check run.dir and its "
                     "permissions.",
@@ -108,18 +128,28 @@ void MetricsWriter::write(const RunSummary& summary) {
     line["interrupted"] = true;
   }
   write_line(line.dump());
+  require_written();
 }
 
 void MetricsWriter::sync() {
+  require_written();
   sync_file(path_);
 }
 
 void MetricsWriter::write_line(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  if (!file_) {
-    throw std::runtime_error(
-        fmt::format("[MetricsWriter] Writing '{}' failed. Is the disk full?",
-                    path_.string()));
+  const std::lock_guard lock(mutex_);
+  waiting_ += line + "\n";
+  (void)write_front(file_.get(), waiting_);
+}
+
+void MetricsWriter::require_written() {
+  const std::lock_guard lock(mutex_);
+  if (const int error = write_front(file_.get(), waiting_); error != 0) {
+    throw std::runtime_error(fmt::format(
+        "[MetricsWriter] Writing '{}' failed: {}. {} lines wait until they can "
+        "be written: make room, or check its permissions.",
+        path_.string(), std::strerror(error),
+        std::ranges::count(waiting_, '\n')));
   }
 }
 

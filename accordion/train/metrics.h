@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "accordion/comm/shm/file_descriptor.h"
 #include "accordion/train/memory_use.h"
 
 namespace accordion {
@@ -54,25 +56,35 @@ void keep_metrics_before(const std::filesystem::path& file, std::int64_t step);
 /// Throws CheckpointError when it cannot be rewritten
 void drop_cut_off_line(const std::filesystem::path& file);
 
-/// Writes metrics.jsonl: one JSON object a line, flushed line by line so that a
+/// Writes metrics.jsonl: one JSON object a line, written line by line so that a
 /// run can be watched and one that dies leaves all it measured. Lines follow
 /// those that are there.
+///
+/// A full disk ends no run: lines that cannot be written wait for the next one.
+///
+/// Threads  sync() on any, the rest on one
 class MetricsWriter {
  public:
-  /// Throws std::runtime_error that names the file when it cannot be written
+  /// Throws std::runtime_error that names the file when it cannot be opened
   explicit MetricsWriter(const std::filesystem::path& file);
 
   void write(const StepMetrics& metrics);
   void write(const ValidationMetrics& metrics);
+  /// The last line. Throws as sync().
   void write(const RunSummary& summary);
   /// Waits until the lines are on the disk.
+  ///
+  /// Throws std::runtime_error where they cannot be written
   void sync();
 
  private:
   void write_line(const std::string& line);
+  void require_written();
 
   std::filesystem::path path_;
-  std::ofstream file_;
+  detail::FileDescriptor file_;
+  std::mutex mutex_;
+  std::string waiting_;  // what is not written yet
 };
 
 /// The middle value, or the mean of the middle two; 0 of nothing.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/metrics.h"
 
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -163,9 +166,59 @@ TEST(Metrics, FileThatCannotBeWrittenIsAnError) {
   EXPECT_THAT(
       testing::message_of([] { MetricsWriter("/nowhere/metrics.jsonl"); }),
       ::testing::HasSubstr("Cannot write '/nowhere/metrics.jsonl'"));
+}
+
+TEST(Metrics, LinesWaitWhereTheDiskIsFullAndAreMissedAtTheEnd) {
+  using ::testing::HasSubstr;
   MetricsWriter full("/dev/full");
-  EXPECT_THAT(testing::message_of([&] { full.write(StepMetrics{}); }),
-              ::testing::HasSubstr("Writing '/dev/full' failed"));
+  full.write(StepMetrics{});
+  full.write(ValidationMetrics{});
+  EXPECT_THAT(testing::message_of([&] { full.sync(); }),
+              HasSubstr("Writing '/dev/full' failed: No space left on device. "
+                        "2 lines wait"));
+  EXPECT_THAT(testing::message_of([&] { full.write(RunSummary{}); }),
+              HasSubstr("3 lines wait"));
+}
+
+/// Limits the size of files that this process writes, to its end.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);  // writing fails instead
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  SizeLimit(const SizeLimit&) = delete;
+  SizeLimit& operator=(const SizeLimit&) = delete;
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Metrics, LinesThatWaitedAreWrittenInOrderOnceThereIsRoom) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsWriter writer(file);
+  writer.write(StepMetrics{.step = 0});
+  {
+    const SizeLimit limit(std::filesystem::file_size(file) + 20);
+    writer.write(StepMetrics{.step = 1});  // is cut off
+    writer.write(StepMetrics{.step = 2});
+    EXPECT_THAT(testing::message_of([&] { writer.sync(); }),
+                ::testing::HasSubstr("failed: File too large"));
+  }
+  writer.write(StepMetrics{.step = 3});
+  writer.sync();
+  const auto lines = lines_of(file);
+  ASSERT_EQ(lines.size(), 4U);
+  for (std::size_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(lines[step]["step"], step);
+  }
 }
 
 TEST(Metrics, MedianOfEvenAndOddCounts) {
