@@ -147,6 +147,18 @@ TEST_F(Cli, SignalEndsTheRunAfterTheStepWithItsSummary) {
   EXPECT_EQ(summary()["interrupted"], true);
 }
 
+TEST_F(Cli, ResumedRunWhoseTimeIsSpentHasNothingLeftToDo) {
+  write_config();
+  const std::string line =
+      "$accordion train run.toml train.steps=0 train.seconds=0.01 "
+      "--resume auto";
+  const CommandResult first = shell(line);
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  const CommandResult again = shell(line);
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("has done its 1 steps"));
+}
+
 TEST_F(Cli, RunHandsOnWhatARankReturned) {
   const CommandResult result =
       shell("$accordion run --nproc 2 -- sh -c 'exit $((RANK * 3))'");
