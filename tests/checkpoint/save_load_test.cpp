@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include "accordion/checkpoint/block_checksum.h"
 #include "accordion/checkpoint/checkpoint_saver.h"
 #include "accordion/checkpoint/load_checkpoint.h"
 #include "accordion/checkpoint/save_checkpoint.h"
@@ -64,10 +65,10 @@ TEST(SaveLoad, AnotherShapeIsNamedBeforeAnythingChanges) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "linear";
   on_ranks(2, [&](const DeviceMesh& mesh) {
-    Unit<torch::nn::Linear> wide(5, 3);
+    auto wide = seeded<Unit<torch::nn::Linear>>(5, 3);
     fully_shard(wide, mesh);
     save_checkpoint(wide, path);
-    Unit<torch::nn::Linear> narrow(4, 3);
+    auto narrow = seeded<Unit<torch::nn::Linear>>(4, 3);
     fully_shard(narrow, mesh);
     const auto before = full_parameter(*narrow, "bias");
     EXPECT_THAT(
@@ -197,12 +198,14 @@ TEST(SaveLoad, EachRankReadsTheBlocksOfWhatItOwns) {
   const auto path = folder.path() / "large";
   constexpr std::int64_t kBytes = std::int64_t{4} * 2048 * 2048;
   on_ranks(2, [&](const DeviceMesh& mesh) {
-    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(2048, 2048));
+    auto linear =
+        seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(2048, 2048));
     fully_shard(linear, mesh);
     save_checkpoint(linear, path);
   });
   on_ranks(4, [&](const DeviceMesh& mesh) {
-    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(2048, 2048));
+    auto linear =
+        seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(2048, 2048));
     fully_shard(linear, mesh);
     EXPECT_LE(load_checkpoint(linear, path).bytes_read,
               kBytes / 4 + 4 * kChecksumBlockBytes);
@@ -224,7 +227,8 @@ TEST(SaveLoad, LoadingTakesNoMemoryButABuffer) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "large";
   on_ranks(1, [&](const DeviceMesh& mesh) {
-    Unit<torch::nn::Linear> linear(torch::nn::LinearOptions(4096, 4096));
+    auto linear =
+        seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(4096, 4096));
     fully_shard(linear, mesh);
     AdamW optimizer(linear, {});
     linear(torch::ones({1, 4096})).sum().backward();

@@ -26,7 +26,10 @@ RunPosition after_steps(std::int64_t steps) {
   return {.step = steps,
           .samples = 4 * steps,
           .elapsed_seconds = 0.5 * static_cast<double>(steps),
-          .skipped = steps % 3};
+          .guard = {.skipped = steps % 3,
+                    .rollbacks = 1,
+                    .mean_loss = 0.1 * static_cast<double>(steps),
+                    .num_losses = steps}};
 }
 
 void write_checkpoint(const fs::path& path, const CheckpointValues& values) {
@@ -78,7 +81,7 @@ class RunStart : public ::testing::Test {
     EXPECT_EQ(found.checkpoint.filename(), step_folder_name(steps));
     EXPECT_EQ(found.position.step, steps);
     EXPECT_EQ(found.position.samples, 4 * steps);
-    EXPECT_EQ(found.position.skipped, steps % 3);
+    EXPECT_EQ(found.position.guard.skipped, steps % 3);
   }
 
   TemporaryFolder folder_;
@@ -238,18 +241,25 @@ TEST_F(RunStart, NewRunDoesNotSaveAmongTheCheckpointsOfAnother) {
 }
 
 TEST_F(RunStart, TextKeepsIt) {
-  const accordion::RunStart start = {
-      .folder = "a \"folder\"",
-      .checkpoint = "a/step-00000007",
-      .position = {
-          .step = 7, .samples = 1 << 30, .elapsed_seconds = 0.1, .skipped = 2}};
+  const accordion::RunStart start = {.folder = "a \"folder\"",
+                                     .checkpoint = "a/step-00000007",
+                                     .position = {.step = 7,
+                                                  .samples = 1 << 30,
+                                                  .elapsed_seconds = 0.1,
+                                                  .guard = {.skipped = 2,
+                                                            .rollbacks = 3,
+                                                            .mean_loss = 0.7,
+                                                            .num_losses = 9}}};
   const accordion::RunStart same = parse_run_start(to_text(start));
   EXPECT_EQ(same.folder, start.folder);
   EXPECT_EQ(same.checkpoint, start.checkpoint);
   EXPECT_EQ(same.position.step, 7);
   EXPECT_EQ(same.position.samples, 1 << 30);
   EXPECT_EQ(same.position.elapsed_seconds, 0.1);
-  EXPECT_EQ(same.position.skipped, 2);
+  EXPECT_EQ(same.position.guard.skipped, 2);
+  EXPECT_EQ(same.position.guard.rollbacks, 3);
+  EXPECT_EQ(same.position.guard.mean_loss, 0.7);
+  EXPECT_EQ(same.position.guard.num_losses, 9);
 }
 
 TEST(RunPosition, ValueThatIsMissingOrNegativeOrOfAnotherTypeIsAnError) {
@@ -257,8 +267,10 @@ TEST(RunPosition, ValueThatIsMissingOrNegativeOrOfAnotherTypeIsAnError) {
   add_to(index.values, after_steps(7));
   EXPECT_EQ(run_position(index, "here").samples, 28);
   EXPECT_EQ(run_position(index, "here").elapsed_seconds, 3.5);
-  for (const char* name : {"trainer/step", "trainer/samples",
-                           "trainer/elapsed_seconds", "trainer/skipped"}) {
+  for (const char* name :
+       {"trainer/step", "trainer/samples", "trainer/elapsed_seconds",
+        "trainer/skipped", "trainer/rollbacks", "trainer/mean_loss",
+        "trainer/num_losses"}) {
     CheckpointIndex other = index;
     other.values.erase(name);
     const auto message = [&] {
@@ -268,10 +280,12 @@ TEST(RunPosition, ValueThatIsMissingOrNegativeOrOfAnotherTypeIsAnError) {
     EXPECT_THAT(message(), HasSubstr("'here'"));
     other.values[name] = "7";
     EXPECT_THAT(message(), HasSubstr(name));
-    const bool is_time = std::string(name).ends_with("seconds");
-    other.values[name] = is_time ? CheckpointValue(-1.0) : CheckpointValue(-1L);
+    const bool is_float = std::string(name).ends_with("seconds") ||
+                          std::string(name).ends_with("mean_loss");
+    other.values[name] =
+        is_float ? CheckpointValue(-1.0) : CheckpointValue(-1L);
     EXPECT_THAT(message(), HasSubstr(name));
-    other.values[name] = is_time ? CheckpointValue(1L) : CheckpointValue(1.0);
+    other.values[name] = is_float ? CheckpointValue(1L) : CheckpointValue(1.0);
     EXPECT_THAT(message(), HasSubstr(name));
   }
 }
