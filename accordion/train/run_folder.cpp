@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <array>
+#include <cerrno>
 #include <stdexcept>
 #include <system_error>
 
@@ -79,6 +83,16 @@ fs::path metrics_file(const fs::path& run) {
 
 fs::path log_file(const fs::path& run, int rank) {
   return run / fmt::format("log-rank{}.txt", rank);
+}
+
+RunLock::RunLock(const fs::path& run)
+    : folder_(::open(run.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw std::runtime_error(fmt::format(
+        "[train] The run in '{}' is being trained by another process. Wait "
+        "for its end, or end it, before the run is resumed.",
+        run.string()));
+  }
 }
 
 RankLog::RankLog(const fs::path& run, int rank)

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "accordion/comm/shm/file_descriptor.h"
+
 namespace accordion {
 
 /// Makes the folder of a run and returns its path.
@@ -26,6 +28,18 @@ std::filesystem::path create_run_folder(const std::string& dir,
 std::filesystem::path config_file(const std::filesystem::path& run);
 std::filesystem::path metrics_file(const std::filesystem::path& run);
 std::filesystem::path log_file(const std::filesystem::path& run, int rank);
+
+/// Keeps other processes from training the same run: two would write to the
+/// same unfinished checkpoint. Held until it is destroyed or its process ends
+/// in any way. File systems that lock no folders (NFS) let both through.
+class RunLock {
+ public:
+  /// Throws std::runtime_error that names the folder when another has it
+  explicit RunLock(const std::filesystem::path& run);
+
+ private:
+  detail::FileDescriptor folder_;
+};
 
 /// The log of one rank: lines with the time since its start, flushed at once.
 /// They follow those that are there.

@@ -2,6 +2,7 @@
 #include "accordion/train/trainer.h"
 
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,14 +34,16 @@ bool is_complete(const TrainConfig& config, const RunStart& start) {
   return !start.checkpoint.empty() && (all_steps || all_time);
 }
 
-/// Decides on rank 0 where the run begins, and prepares its folder.
+/// Decides on rank 0 where the run begins, and prepares its folder, which is
+/// this run's alone while there is a lock.
 RunStart begin_run(const TrainConfig& config, RunSetup& setup,
-                   const std::string& resume) {
+                   const std::string& resume, std::optional<RunLock>& lock) {
   const RunStart start = parse_run_start(text_from_rank_0(
       setup.mesh.world(),
       [&] {
         const RunStart found =
             find_run_start(config, resume, std::time(nullptr));
+        lock.emplace(found.folder);
         tidy_checkpoints(checkpoints_folder(config, found.folder),
                          keep_rule(config));
         return to_text(found);
@@ -67,7 +70,8 @@ void write_config(const RunStart& start, RunSetup& setup) {
 TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous,
                   const std::string& resume) {
   RunSetup setup = prepare_run(config, rendezvous);
-  const RunStart start = begin_run(config, setup, resume);
+  std::optional<RunLock> lock;  // of rank 0
+  const RunStart start = begin_run(config, setup, resume, lock);
   TrainResult result;
   result.run_folder = start.folder;
   if (is_complete(setup.config, start)) {

@@ -147,6 +147,19 @@ TEST_F(Cli, SignalEndsTheRunAfterTheStepWithItsSummary) {
   EXPECT_EQ(summary()["interrupted"], true);
 }
 
+TEST_F(Cli, RunThatIsStillTrainedIsNotResumed) {
+  write_config();
+  const CommandResult result = shell(
+      "$accordion train run.toml train.steps=1000000 --nproc 2 &\n"
+      "until [ -s run/metrics.jsonl ]; do sleep 0.05; done\n"
+      "$accordion train run.toml --resume auto; second=$?\n"
+      "kill -TERM $!\n"
+      "wait $! && exit $second");
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("is being trained by another process"));
+  EXPECT_EQ(summary()["interrupted"], true);
+}
+
 TEST_F(Cli, ResumedRunWhoseTimeIsSpentHasNothingLeftToDo) {
   write_config();
   const std::string line =

@@ -56,6 +56,18 @@ TEST(RunFolder, FolderThatCannotBeMadeIsAnError) {
               HasSubstr("cannot be made"));
 }
 
+TEST(RunLock, OneProcessTrainsARunAtATime) {
+  const TemporaryFolder folder;
+  {
+    const RunLock lock(folder.path());
+    const std::string message = message_of([&] { RunLock(folder.path()); });
+    EXPECT_THAT(message, HasSubstr("is being trained by another process"));
+    EXPECT_THAT(message, HasSubstr(folder.path().string()));
+  }
+  const RunLock again(folder.path());
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "a new run begins in it";
+}
+
 TEST(RankLog, LinesAreThereAtOnceWithTheirTime) {
   const TemporaryFolder folder;
   RankLog log(folder.path(), 3);
