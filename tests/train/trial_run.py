@@ -55,11 +55,12 @@ class Shape:
     steps: int = 6
     every: int = 2
     is_async: bool = False
+    timeout_s: int = 60
 
     @property
     def keys(self) -> list[str]:
         return [f"train.steps={self.steps}", f"checkpoint.every={self.every}",
-                f"checkpoint.async={str(self.is_async).lower()}"]
+                f"checkpoint.async={str(self.is_async).lower()}", f"fsdp.timeout={self.timeout_s}"]
 
 
 @dataclasses.dataclass(frozen=True)
