@@ -130,6 +130,7 @@ LoadResult load_checkpoint(torch::nn::Module& root,
   Communicator& world = world_communicator(root);
   std::optional<Loader> loader;
   detail::require_success(world, "load_checkpoint", path, [&] {
+    adopt_assignments(root);  // not over what is loaded
     loader.emplace(root, optimizer, path);
     loader->plan(options);
   });

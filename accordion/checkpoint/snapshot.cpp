@@ -124,6 +124,7 @@ std::int64_t Snapshot::bytes() const {
 Snapshot take_snapshot(torch::nn::Module& root,
                        OptimizerStateAccess* optimizer) {
   const at::NoGradGuard no_grad;
+  adopt_assignments(root);
   Collector collector(root);
   collector.add_model();
   if (optimizer != nullptr) {

@@ -104,14 +104,20 @@ at::Tensor gather_parameter(const Located& at, const at::Tensor& flat) {
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
   const FsdpState& state = sharded_state(root, "local_parameters");
   std::vector<LocalParameter> result;
-  const at::NoGradGuard no_grad;
   for (const auto& unit : state.executor->units()) {
-    unit->adopt_assignments();
     for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
       result.push_back(describe(*unit, static_cast<int>(i)));
     }
   }
   return result;
+}
+
+void adopt_assignments(torch::nn::Module& root) {
+  const at::NoGradGuard no_grad;
+  for (const auto& unit :
+       sharded_state(root, "adopt_assignments").executor->units()) {
+    unit->adopt_assignments();
+  }
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> ignored_parameters(

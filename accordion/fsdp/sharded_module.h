@@ -42,6 +42,12 @@ struct LocalParameter {
 /// Throws c10::ValueError when `root` was not passed to fully_shard
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
 
+/// Brings what was assigned to parameters since the last pass (set_data, a
+/// `.grad()` of the caller's) to the pieces, as the next pass would do first.
+///
+/// Throws c10::ValueError for another shape or dtype
+void adopt_assignments(torch::nn::Module& root);
+
 /// Parameters that fully_shard was told to ignore, by FQN: whole on every rank,
 /// which Accordion does not keep alike. Shared ones once.
 std::vector<std::pair<std::string, torch::Tensor>> ignored_parameters(

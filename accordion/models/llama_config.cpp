@@ -135,11 +135,15 @@ void require_positive(double value, const char* key, const std::string& name) {
   }
 }
 
+/// A config.json, or the one in a folder.
+std::filesystem::path file_at(const std::filesystem::path& path) {
+  return std::filesystem::is_directory(path) ? path / "config.json" : path;
+}
+
 }  // namespace
 
-LlamaConfig LlamaConfig::from_file(const std::filesystem::path& path) {
-  const std::filesystem::path file_path =
-      std::filesystem::is_directory(path) ? path / "config.json" : path;
+std::string LlamaConfig::text_of(const std::filesystem::path& path) {
+  const std::filesystem::path file_path = file_at(path);
   std::ifstream file(file_path);
   if (!file) {
     throw ConfigError(
@@ -150,7 +154,11 @@ LlamaConfig LlamaConfig::from_file(const std::filesystem::path& path) {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  return from_json(text.str(), file_path.string());
+  return text.str();
+}
+
+LlamaConfig LlamaConfig::from_file(const std::filesystem::path& path) {
+  return from_json(text_of(path), file_at(path).string());
 }
 
 LlamaConfig LlamaConfig::from_json(std::string_view text,

@@ -40,6 +40,8 @@ struct LlamaConfig {
   /// Throws ConfigError that names file, key and value for what is missing,
   ///        ill-typed, impossible, or not implemented
   static LlamaConfig from_file(const std::filesystem::path& path);
+  /// The text of that file.
+  static std::string text_of(const std::filesystem::path& path);
 
   /// The same from text; `name` stands for the file in messages.
   static LlamaConfig from_json(std::string_view text, const std::string& name);

@@ -1,31 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/run_checkpoints.h"
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/load_checkpoint.h"
+#include "accordion/models/llama_config.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_start.h"
 
 namespace accordion {
-namespace {
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-}  // namespace
-
 RunCheckpoints::RunCheckpoints(Run run)
     : run_(std::move(run)),
       folder_(checkpoints_folder(run_.config, run_.folder)),
-      model_config_(content_of(run_.config.model.config)),
+      model_config_(LlamaConfig::text_of(run_.config.model.config)),
       optimizer_(
           OptimizerStateTraits<AdamW>::access(run_.optimizer, run_.model)),
       saver_(run_.model, optimizer_.get()) {}

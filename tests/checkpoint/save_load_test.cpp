@@ -93,12 +93,29 @@ TEST(SaveLoad, ParametersOfAnotherDtypeAreConverted) {
     }
   });
   on_ranks(3, [&](const DeviceMesh& mesh) {
-    auto net = Unit<UnitNet>();
+    auto net = seeded<Unit<UnitNet>>();
     net->to(torch::kBFloat16);
+    for (torch::Tensor& parameter : net->parameters()) {
+      parameter.data().zero_();
+    }
     fully_shard(net, mesh);
     load_checkpoint(net, path);
     EXPECT_TRUE(
         torch::equal(full_parameter(*net, "block1.up.weight"), expected));
+  });
+}
+
+TEST(SaveLoad, WhatWasAssignedIsSavedAndALoadReplacesIt) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "assigned";
+  with_nets(2, [&](const DeviceMesh&, Unit<UnitNet>& net) {
+    net->head->bias.set_data(torch::full({3}, 5.0F));
+    save_checkpoint(net, path);
+    EXPECT_EQ(whole(path, "model/head.bias"),
+              std::vector<float>({5.0F, 5.0F, 5.0F}));
+    net->head->bias.set_data(torch::full({3}, 7.0F));
+    load_checkpoint(net, path);
+    EXPECT_EQ(full_parameter(*net, "head.bias").sum().item<float>(), 15.0F);
   });
 }
 
