@@ -38,7 +38,8 @@ struct SaveResult {
 /// All collectives are in start(), poll() and finish(), which ranks call at the
 /// same points of their program, as they call everything that communicates.
 ///
-/// Memory   a copy of what this rank saves, kept from one save to the next
+/// Memory   a copy of what this rank saves, kept from one save to the next, and
+///          8 MiB while it is written
 /// Threads  one caller; one thread of its own
 /// Lifetime `root` and `optimizer` outlive it
 class CheckpointSaver {

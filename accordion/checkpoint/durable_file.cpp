@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -20,9 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The disk is told to begin after this many bytes, so that finish() does not
-/// wait for all of them.
-constexpr std::int64_t kWritebackBytes = 16 << 20;
+/// Enough for a disk to reach its rate with a few requests at a time.
+constexpr std::size_t kBufferBytes = 2 << 20;
+/// The largest that disks and file systems ask of direct writes.
+constexpr std::size_t kAlignment = 4096;
+static_assert(kBufferBytes % kChecksumBlockBytes == 0);
 
 /// What a person who reads of a failed write wants to know besides its cause.
 std::string advice(int error, const fs::path& path, std::int64_t bytes) {
@@ -68,7 +72,46 @@ bool is_too_small(int descriptor, std::int64_t bytes) {
              static_cast<std::uint64_t>(bytes);
 }
 
+/// Whether writes go past the page cache from now on. Where they cannot, they
+/// do not.
+void set_direct(int descriptor, bool direct) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  (void)::fcntl(descriptor, F_SETFL,
+                direct ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
+/// 0, or why it failed.
+int write_fully(int descriptor, std::int64_t offset,
+                std::span<const std::byte> bytes) {
+  bool direct = true;
+  while (!bytes.empty()) {
+    const ssize_t now =
+        ::pwrite(descriptor, bytes.data(), bytes.size(), offset);
+    if (now >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(now));
+      offset += now;
+    } else if (errno == EINVAL && std::exchange(direct, false)) {
+      set_direct(descriptor, false);  // its alignment is not ours
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
+
+void DurableFile::Buffer::Free::operator()(std::byte* bytes) const {
+  std::free(bytes);
+}
+
+DurableFile::Buffer::Buffer()
+    : bytes(static_cast<std::byte*>(
+          std::aligned_alloc(kAlignment, kBufferBytes))) {
+  if (bytes == nullptr) {
+    throw std::bad_alloc();
+  }
+}
 
 DurableFile::DurableFile(const fs::path& path, std::int64_t expected_bytes)
     : path_(path),
@@ -85,6 +128,7 @@ DurableFile::DurableFile(const fs::path& path, std::int64_t expected_bytes)
     abandon();
     throw;
   }
+  set_direct(descriptor_, true);
 }
 
 DurableFile::~DurableFile() {
@@ -93,6 +137,11 @@ DurableFile::~DurableFile() {
 
 /// What is there of it would keep a full disk full.
 void DurableFile::abandon() {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.writing.valid()) {
+      buffer.writing.wait();
+    }
+  }
   if (descriptor_ >= 0) {
     ::close(std::exchange(descriptor_, -1));
     ::unlink(path_.c_str());
@@ -121,45 +170,63 @@ void DurableFile::fail(const char* what) const {
 
 void DurableFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // A block at a time, so that what is written is still in the cache from
-    // being summed.
-    const auto now = std::min(
-        bytes.size(), static_cast<std::size_t>(checksums_.bytes_left()));
-    checksums_.add(bytes.first(now));
-    write_fully(bytes.first(now));
+    Buffer& buffer = buffers_[filling_];
+    await_writing(buffer);
+    // A block at a time at most, so that it is summed while in the cache.
+    const std::size_t now =
+        std::min({bytes.size(), kBufferBytes - buffer.size,
+                  static_cast<std::size_t>(checksums_.bytes_left())});
+    std::byte* const into = buffer.bytes.get() + buffer.size;
+    std::memcpy(into, bytes.data(), now);
+    checksums_.add({into, now});
+    buffer.size += now;
+    bytes_ += static_cast<std::int64_t>(now);
     bytes = bytes.subspan(now);
-    if (written_ - handed_to_disk_ >= kWritebackBytes) {
-      // Where it is not supported, finish() waits longer.
-      (void)::sync_file_range(descriptor_, handed_to_disk_,
-                              written_ - handed_to_disk_,
-                              SYNC_FILE_RANGE_WRITE);
-      handed_to_disk_ = written_;
+    if (buffer.size == kBufferBytes) {
+      start_writing(buffer);
+      filling_ = (filling_ + 1) % buffers_.size();
     }
   }
 }
 
-void DurableFile::write_fully(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t now = ::write(descriptor_, bytes.data(), bytes.size());
-    if (now < 0 && errno == EINTR) {
-      continue;
-    }
-    if (now < 0) {
+/// Of a buffer that ends where the file does so far.
+void DurableFile::start_writing(Buffer& buffer) {
+  const std::span<const std::byte> bytes(buffer.bytes.get(), buffer.size);
+  buffer.writing =
+      std::async(std::launch::async, write_fully, descriptor_,
+                 bytes_ - static_cast<std::int64_t>(bytes.size()), bytes);
+}
+
+/// Afterwards the buffer is free.
+void DurableFile::await_writing(Buffer& buffer) const {
+  if (buffer.writing.valid()) {
+    errno = buffer.writing.get();
+    if (errno != 0) {
       fail("written");
     }
-    bytes = bytes.subspan(static_cast<std::size_t>(now));
-    written_ += now;
+    buffer.size = 0;
   }
 }
 
 WrittenFile DurableFile::finish() {
+  for (Buffer& buffer : buffers_) {
+    await_writing(buffer);
+  }
+  const Buffer& rest = buffers_[filling_];
+  set_direct(descriptor_, false);
+  errno =
+      write_fully(descriptor_, bytes_ - static_cast<std::int64_t>(rest.size),
+                  {rest.bytes.get(), rest.size});
+  if (errno != 0) {
+    fail("written");
+  }
   if (::fsync(descriptor_) != 0) {
     fail("written");
   }
   if (::close(std::exchange(descriptor_, -1)) != 0) {
     fail("written");
   }
-  return {.bytes = written_, .checksums = checksums_.finish()};
+  return {.bytes = bytes_, .checksums = checksums_.finish()};
 }
 
 fs::path unfinished_path(const fs::path& path) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,6 +24,14 @@ struct WrittenFile {
 /// A new file that is on the disk, not only in the system's memory, when
 /// finish() returns. Without finish() it is removed again.
 ///
+/// // [Note: writing past the page cache]
+/// What is written is copied to one buffer while threads write others to the
+/// disk, with O_DIRECT where the file system has it: pages of the cache cost
+/// several times the processor time of checksum and copy, and a checkpoint
+/// would drive out what the run reads. The last, incomplete buffer takes the
+/// usual way, as direct writes have to be aligned.
+///
+/// Memory  four buffers of 2 MiB
 /// Errors  CheckpointError that names file and cause, and for a full disk says
 ///         how many bytes it was to hold and how many are free
 class DurableFile {
@@ -42,16 +53,28 @@ class DurableFile {
   WrittenFile finish();
 
  private:
+  struct Buffer {
+    struct Free {
+      void operator()(std::byte* bytes) const;
+    };
+    Buffer();
+    std::unique_ptr<std::byte, Free> bytes;  // aligned as direct writes require
+    std::size_t size = 0;                    // that is filled
+    std::future<int> writing = {};           // by a thread: errno, or 0
+  };
+
   [[noreturn]] void fail(const char* what) const;
   void reserve() const;
   void abandon();
-  void write_fully(std::span<const std::byte> bytes);
+  void start_writing(Buffer& buffer);
+  void await_writing(Buffer& buffer) const;
 
   std::filesystem::path path_;
   std::int64_t expected_bytes_;
+  std::array<Buffer, 4> buffers_;
+  std::size_t filling_ = 0;  // which of them
   int descriptor_ = -1;
-  std::int64_t written_ = 0;
-  std::int64_t handed_to_disk_ = 0;
+  std::int64_t bytes_ = 0;
   BlockChecksums checksums_;
 };
 

@@ -25,7 +25,7 @@ namespace accordion {
 ///
 /// Requires  between passes; the folder is seen by all ranks
 /// Comm      five small collectives; every rank calls it
-/// Memory    none for the tensors of a CPU
+/// Memory    8 MiB; for tensors of another device, a copy of them
 /// Throws    CheckpointError on every rank: the path exists, or a rank could
 ///           not write, named with its reason; CommError
 void save_checkpoint(torch::nn::Module& root, OptimizerStateAccess* optimizer,

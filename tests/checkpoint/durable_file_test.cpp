@@ -180,6 +180,7 @@ TEST(DurableFile, AWriteThatFailsSaysHowManyBytesAreNeeded) {
       [&] {
         DurableFile file(path, 3 * kBlock);
         file.write(content);
+        (void)file.finish();
       },
       {path.string(), "cannot be written", "It needs 3145728 bytes",
        "ulimit -f"});
