@@ -50,7 +50,8 @@ Json json_of(const TensorReport& tensor, bool with_statistics) {
 Json values_of(const InspectReport& report) {
   Json values = Json::object();
   for (const auto& [name, value] : report.values) {
-    std::visit([&](const auto& content) { values[name] = content; }, value);
+    values[name] =
+        std::visit([](const auto& content) { return Json(content); }, value);
   }
   return values;
 }
