@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -13,39 +12,11 @@
 
 #include "accordion/comm/gather_values.h"
 #include "accordion/fsdp/full_parameters.h"
+#include "accordion/fsdp/guarded_visitor.h"
 
 namespace accordion {
 
 namespace {
-
-/// Calls a visitor on rank 0 until it throws, and keeps what it threw: other
-/// ranks count on the collectives that follow.
-class FirstRank {
- public:
-  FirstRank(const Communicator& world, const StateVisitor& visit)
-      : is_first_(world.rank() == 0), visit_(visit) {}
-
-  void operator()(const std::string& name, const at::Tensor& tensor) {
-    if (!is_first_ || error_) {
-      return;
-    }
-    try {
-      visit_(name, tensor);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  }
-  void rethrow() const {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-  }
-
- private:
-  bool is_first_;
-  const StateVisitor& visit_;
-  std::exception_ptr error_;
-};
 
 /// The whole [global shape] of what ranks hold of a parameter's state, on every
 /// rank.
@@ -82,16 +53,16 @@ at::Tensor gather_pieces(Communicator& ranks, const LocalParameter& local,
 }
 
 void visit_state(torch::nn::Module& root, const LocalParameter& local,
-                 const ParameterState& state, FirstRank& visitor) {
+                 const ParameterState& state, const StateVisitor& visit) {
   for (const auto& [field, tensor] : state.tensors) {
     const std::string name = "optimizer/" + field + "/" + local.name;
-    visitor(name, tensor.dim() == 0 ? tensor.clone()
-                                    : gather_pieces(shard_communicator(root),
-                                                    local, tensor, name));
+    visit(name, tensor.dim() == 0 ? tensor.clone()
+                                  : gather_pieces(shard_communicator(root),
+                                                  local, tensor, name));
   }
   for (const auto& [count, value] : state.counts) {
-    visitor("optimizer/" + count + "/" + local.name,
-            at::scalar_tensor(value, at::kLong));
+    visit("optimizer/" + count + "/" + local.name,
+          at::scalar_tensor(value, at::kLong));
   }
 }
 
@@ -100,18 +71,25 @@ void visit_state(torch::nn::Module& root, const LocalParameter& local,
 void full_state_dict(torch::nn::Module& root, OptimizerStateAccess& optimizer,
                      const StateVisitor& visit) {
   const at::NoGradGuard no_grad;
-  FirstRank visitor(world_communicator(root), visit);
+  detail::GuardedVisitor visitor(visit);
+  const bool is_first = world_communicator(root).rank() == 0;
+  const StateVisitor on_first = [&](const std::string& name,
+                                    const at::Tensor& tensor) {
+    if (is_first) {
+      visitor(name, tensor);
+    }
+  };
   full_parameters(root, [&](const std::string& name, const at::Tensor& whole) {
-    visitor("model/" + name, whole);
+    on_first("model/" + name, whole);
   });
   for (const auto& item : root.named_buffers()) {
     if (item.value().defined()) {
-      visitor("model/" + item.key(), item.value().clone());
+      on_first("model/" + item.key(), item.value().clone());
     }
   }
   for (const LocalParameter& local : local_parameters(root)) {
     if (const auto state = optimizer.find(local)) {
-      visit_state(root, local, *state, visitor);
+      visit_state(root, local, *state, on_first);
     }
   }
   visitor.rethrow();

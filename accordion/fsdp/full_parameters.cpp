@@ -8,43 +8,17 @@
 #include <c10/util/Exception.h>
 
 #include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/guarded_visitor.h"
 #include "accordion/fsdp/sharded_module.h"
 
 namespace accordion {
 
 namespace {
 
-using Visit = std::function<void(const std::string&, const torch::Tensor&)>;
-
-/// Calls the visitor until it throws, and keeps what it threw: other ranks
-/// count on the collectives that follow.
-class Visitor {
- public:
-  explicit Visitor(const Visit& visit) : visit_(visit) {}
-
-  void operator()(const std::string& name, const torch::Tensor& tensor) {
-    if (error_) {
-      return;
-    }
-    try {
-      visit_(name, tensor);
-    } catch (...) {
-      error_ = std::current_exception();
-    }
-  }
-  void rethrow() const {
-    if (error_) {
-      std::rethrow_exception(error_);
-    }
-  }
-
- private:
-  const Visit& visit_;
-  std::exception_ptr error_;
-};
+using detail::GuardedVisitor;
 
 void visit_section(const FsdpUnit& unit, int section, bool is_first,
-                   Visitor& visitor) {
+                   GuardedVisitor& visitor) {
   const at::Tensor flat = unit.gather_whole(section, false).parameters;
   if (!is_first) {
     return;
@@ -57,7 +31,7 @@ void visit_section(const FsdpUnit& unit, int section, bool is_first,
   }
 }
 
-void visit_ignored(const torch::nn::Module& root, Visitor& visitor) {
+void visit_ignored(const torch::nn::Module& root, GuardedVisitor& visitor) {
   for (const auto& [name, tensor] : ignored_parameters(root)) {
     visitor(name, tensor.detach().clone());
   }
@@ -110,11 +84,12 @@ void broadcast(Communicator& world, const at::Tensor& flat,
 
 }  // namespace
 
-void full_parameters(const torch::nn::Module& root, const Visit& visit) {
+void full_parameters(const torch::nn::Module& root,
+                     const GuardedVisitor::Visit& visit) {
   const FsdpState& state = sharded_state(root, "full_parameters");
   const at::NoGradGuard no_grad;
   const bool is_first = state.mesh.rank() == 0;
-  Visitor visitor(visit);
+  GuardedVisitor visitor(visit);
   for (const auto& unit : state.executor->units()) {
     unit->adopt_assignments();
     for (int s = 0; s < static_cast<int>(unit->sections().size()); ++s) {
