@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/durable_file.h"
@@ -14,6 +13,10 @@ namespace accordion {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What ranks are told besides the position, as values of an index.
+constexpr const char* kFolder = "folder";
+constexpr const char* kCheckpoint = "checkpoint";
 
 bool is_run_folder(const fs::path& folder) {
   return fs::exists(config_file(folder));
@@ -153,29 +156,21 @@ RunStart find_run_start(const TrainConfig& config, const std::string& resume,
 }
 
 std::string to_text(const RunStart& start) {
-  return nlohmann::json({{"folder", start.folder.string()},
-                         {"checkpoint", start.checkpoint.string()},
-                         {"step", start.position.step},
-                         {"samples", start.position.samples},
-                         {"elapsed_seconds", start.position.elapsed_seconds},
-                         {"skipped", start.position.guard.skipped},
-                         {"rollbacks", start.position.guard.rollbacks},
-                         {"mean_loss", start.position.guard.mean_loss},
-                         {"num_losses", start.position.guard.num_losses}})
-      .dump();
+  CheckpointIndex index;
+  index.values = {{kFolder, start.folder.string()},
+                  {kCheckpoint, start.checkpoint.string()}};
+  add_to(index.values, start.position);
+  return to_text(index);
 }
 
 RunStart parse_run_start(const std::string& text) {
-  const auto object = nlohmann::json::parse(text);
-  return {.folder = object.at("folder").get<std::string>(),
-          .checkpoint = object.at("checkpoint").get<std::string>(),
-          .position = {.step = object.at("step"),
-                       .samples = object.at("samples"),
-                       .elapsed_seconds = object.at("elapsed_seconds"),
-                       .guard = {.skipped = object.at("skipped"),
-                                 .rollbacks = object.at("rollbacks"),
-                                 .mean_loss = object.at("mean_loss"),
-                                 .num_losses = object.at("num_losses")}}};
+  const CheckpointIndex index = parse_checkpoint_index(text, "run start");
+  const auto path = [&](const char* name) {
+    return fs::path(std::get<std::string>(index.values.at(name)));
+  };
+  return {.folder = path(kFolder),
+          .checkpoint = path(kCheckpoint),
+          .position = run_position(index, "run start")};
 }
 
 }  // namespace accordion
