@@ -189,6 +189,12 @@ std::vector<StepCheckpoint> complete_checkpoints(const fs::path& folder) {
   return found;
 }
 
+std::vector<StepCheckpoint> checkpoints_below(const fs::path& folder) {
+  std::vector<StepCheckpoint> found =
+      complete_checkpoints(folder / "checkpoints");
+  return found.empty() ? complete_checkpoints(folder) : found;
+}
+
 void point_latest(const fs::path& folder, const std::string& name) {
   replace_file(folder / "latest", name + "\n");
 }

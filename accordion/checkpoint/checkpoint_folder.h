@@ -58,6 +58,11 @@ struct StepCheckpoint {
 std::vector<StepCheckpoint> complete_checkpoints(
     const std::filesystem::path& folder);
 
+/// Those of a run folder, in its checkpoints, or else of a folder of
+/// checkpoints.
+std::vector<StepCheckpoint> checkpoints_below(
+    const std::filesystem::path& folder);
+
 /// Points `latest` at a checkpoint in `folder`. Throws CheckpointError.
 void point_latest(const std::filesystem::path& folder, const std::string& name);
 

@@ -8,63 +8,43 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/block_checksum.h"
 #include "accordion/checkpoint/checked_json.h"
 #include "accordion/checkpoint/checkpoint_folder.h"
+#include "accordion/checkpoint/read_fully.h"
 #include "accordion/checkpoint/safetensors_header.h"
 
 namespace accordion {
 namespace {
 
 namespace fs = std::filesystem;
+using detail::FileDescriptor;
 
 /// Against an index that would have us read at will.
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{1} << 30;
 
-std::string error_text() {
-  return std::strerror(errno);
-}
-
 /// Opens a regular file, not through a link: names in a checkpoint lead
-/// nowhere else. -1 with `fault` where it cannot.
-int open_regular(const fs::path& path, std::int64_t& bytes,
-                 std::string& fault) {
-  const int descriptor =
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) {
-    fault = errno == ELOOP ? "it is a link, which may lead out of the folder"
-                           : "it cannot be opened: " + error_text();
-    return -1;
+/// nowhere else. None, and `fault`, where it cannot.
+FileDescriptor open_regular(const fs::path& path, std::int64_t& bytes,
+                            std::string& fault) {
+  FileDescriptor descriptor(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!descriptor.valid()) {
+    fault = errno == ELOOP
+                ? "it is a link, which may lead out of the folder"
+                : std::string("it cannot be opened: ") + std::strerror(errno);
+    return {};
   }
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor);
+  if (::fstat(descriptor.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     fault = "it is not a file";
-    return -1;
+    return {};
   }
   bytes = status.st_size;
   return descriptor;
-}
-
-/// What went wrong, nothing if nothing did.
-std::string read_exactly(int descriptor, std::int64_t offset,
-                         std::span<std::byte> into) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(descriptor, into.data(), into.size(), offset);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      return got < 0 ? error_text() : "the file has become shorter";
-    }
-    into = into.subspan(static_cast<std::size_t>(got));
-    offset += got;
-  }
-  return {};
 }
 
 CheckpointIndex read_index(const fs::path& folder) {
@@ -77,8 +57,8 @@ CheckpointIndex read_index(const fs::path& folder) {
   };
   std::int64_t bytes = 0;
   std::string fault;
-  const int descriptor = open_regular(path, bytes, fault);
-  if (descriptor < 0) {
+  const FileDescriptor descriptor = open_regular(path, bytes, fault);
+  if (!descriptor.valid()) {
     fail(fault);
   }
   std::string text;
@@ -86,10 +66,9 @@ CheckpointIndex read_index(const fs::path& folder) {
     fault = "it is too large to be an index";
   } else {
     text.resize(static_cast<std::size_t>(bytes));
-    fault =
-        read_exactly(descriptor, 0, std::as_writable_bytes(std::span(text)));
+    fault = detail::read_fully(descriptor.get(), 0,
+                               std::as_writable_bytes(std::span(text)));
   }
-  ::close(descriptor);
   if (!fault.empty()) {
     fail(fault);
   }
@@ -107,24 +86,7 @@ CheckpointReader::CheckpointReader(fs::path folder,
                                    std::shared_ptr<const CheckpointIndex> index)
     : folder_(std::move(folder)),
       index_(std::move(index)),
-      descriptors_(index_->files.size(), -1) {}
-
-CheckpointReader::~CheckpointReader() {
-  for (const int descriptor : descriptors_) {
-    if (descriptor >= 0) {
-      ::close(descriptor);
-    }
-  }
-}
-
-CheckpointReader::CheckpointReader(CheckpointReader&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      index_(std::move(other.index_)),
-      descriptors_(std::exchange(other.descriptors_, {})),
-      buffer_(std::move(other.buffer_)),
-      buffered_file_(std::exchange(other.buffered_file_, -1)),
-      buffered_block_(other.buffered_block_),
-      bytes_read_(other.bytes_read_) {}
+      descriptors_(index_->files.size()) {}
 
 CheckpointReader CheckpointReader::another() const {
   return {folder_, index_};
@@ -163,30 +125,31 @@ const StoredTensor* CheckpointReader::find(std::string_view name) const {
 }
 
 int CheckpointReader::open_file(std::int64_t file) {
-  int& descriptor = descriptors_[static_cast<std::size_t>(file)];
-  if (descriptor < 0) {
+  FileDescriptor& descriptor = descriptors_[static_cast<std::size_t>(file)];
+  if (!descriptor.valid()) {
     const CheckpointFile& expected =
         index_->files[static_cast<std::size_t>(file)];
     std::int64_t bytes = 0;
     std::string fault;
     descriptor = open_regular(folder_ / expected.name, bytes, fault);
-    if (descriptor < 0) {
+    if (!descriptor.valid()) {
       fail(file, fault);
     }
     if (bytes != expected.bytes) {
-      ::close(std::exchange(descriptor, -1));
+      descriptor = {};
       fail(file, fmt::format("it has {} bytes and the index says {}", bytes,
                              expected.bytes));
     }
   }
-  return descriptor;
+  return descriptor.get();
 }
 
 /// Reads a whole block to memory of its size, and verifies it.
 void CheckpointReader::read_block(std::int64_t file, std::int64_t block,
                                   std::span<std::byte> into) {
   const std::int64_t offset = block * kChecksumBlockBytes;
-  if (const std::string fault = read_exactly(open_file(file), offset, into);
+  if (const std::string fault =
+          detail::read_fully(open_file(file), offset, into);
       !fault.empty()) {
     fail(file, fmt::format("reading {} bytes at offset {} failed: {}",
                            into.size(), offset, fault));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "accordion/checkpoint/checkpoint_index.h"
+#include "accordion/comm/shm/file_descriptor.h"
 
 namespace accordion {
 
@@ -29,14 +30,14 @@ class CheckpointReader {
   ///
   /// Throws CheckpointError, also for a folder that is no checkpoint
   explicit CheckpointReader(const std::filesystem::path& folder);
-  ~CheckpointReader();
-  CheckpointReader(CheckpointReader&& other) noexcept;
-  CheckpointReader& operator=(CheckpointReader&&) = delete;
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const CheckpointIndex& index() const { return *index_; }
   /// A reader of the same checkpoint for another thread; the index is shared.
   [[nodiscard]] CheckpointReader another() const;
+  /// `name`, or that of the tensor that "model/ALIAS" stands for; empty where
+  /// there is no such tensor.
+  [[nodiscard]] std::string_view stored_name(std::string_view name) const;
   /// The tensor of that name, or of the one that "model/ALIAS" stands for; null
   /// where there is none.
   [[nodiscard]] const StoredTensor* find(std::string_view name) const;
@@ -57,7 +58,6 @@ class CheckpointReader {
  private:
   CheckpointReader(std::filesystem::path folder,
                    std::shared_ptr<const CheckpointIndex> index);
-  [[nodiscard]] std::string_view stored_name(std::string_view name) const;
   int open_file(std::int64_t file);
   std::span<const std::byte> load_block(std::int64_t file, std::int64_t block);
   void read_bytes(std::int64_t file, std::int64_t offset,
@@ -68,7 +68,7 @@ class CheckpointReader {
 
   std::filesystem::path folder_;
   std::shared_ptr<const CheckpointIndex> index_;
-  std::vector<int> descriptors_;  // of files; -1: not opened
+  std::vector<detail::FileDescriptor> descriptors_;  // of files, once opened
   std::vector<std::byte> buffer_;
   std::int64_t buffered_file_ = -1;  // whose block lies in the buffer
   std::int64_t buffered_block_ = -1;

@@ -15,11 +15,9 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path) {
   if (std::filesystem::exists(index_file(path), ignored)) {
     return path;
   }
-  for (const auto& folder : {path / "checkpoints", path}) {
-    const auto found = complete_checkpoints(folder);
-    if (!found.empty()) {
-      return found.back().path;
-    }
+  const auto found = checkpoints_below(path);
+  if (!found.empty()) {
+    return found.back().path;
   }
   throw CheckpointError(fmt::format(
       "[checkpoint] '{}' is no checkpoint, and holds no complete one. Give a "

@@ -39,19 +39,8 @@ std::string advice(int error, const fs::path& path, std::int64_t bytes) {
 PositionedFile::PositionedFile(fs::path path, int flags)
     : path_(std::move(path)),
       descriptor_(::open(path_.c_str(), flags | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0) {
+  if (!descriptor_.valid()) {
     fail("opened");
-  }
-}
-
-PositionedFile::PositionedFile(PositionedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      bytes_(other.bytes_) {}
-
-PositionedFile::~PositionedFile() {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
   }
 }
 
@@ -59,13 +48,13 @@ PositionedFile PositionedFile::create(const fs::path& path,
                                       std::int64_t bytes) {
   PositionedFile file(path, O_RDWR | O_CREAT | O_EXCL);
   file.bytes_ = bytes;
-  if (::ftruncate(file.descriptor_, bytes) != 0) {
+  if (::ftruncate(file.descriptor_.get(), bytes) != 0) {
     file.fail("written");
   }
   // Not posix_fallocate: where the file system cannot reserve, that writes
   // zeros.
   if (bytes > 0 &&
-      ::fallocate(file.descriptor_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 &&
+      ::fallocate(file.descriptor_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 &&
       (errno == ENOSPC || errno == EDQUOT)) {
     file.fail("written");
   }
@@ -74,7 +63,7 @@ PositionedFile PositionedFile::create(const fs::path& path,
 
 PositionedFile PositionedFile::open(const fs::path& path) {
   PositionedFile file(path, O_RDWR);
-  file.bytes_ = ::lseek(file.descriptor_, 0, SEEK_END);
+  file.bytes_ = ::lseek(file.descriptor_.get(), 0, SEEK_END);
   return file;
 }
 
@@ -89,7 +78,7 @@ void PositionedFile::write(std::int64_t offset,
                            std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t now =
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+        ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), offset);
     if (now < 0 && errno == EINTR) {
       continue;
     }
@@ -104,7 +93,8 @@ void PositionedFile::write(std::int64_t offset,
 void PositionedFile::read(std::int64_t offset,
                           std::span<std::byte> into) const {
   while (!into.empty()) {
-    const ssize_t now = ::pread(descriptor_, into.data(), into.size(), offset);
+    const ssize_t now =
+        ::pread(descriptor_.get(), into.data(), into.size(), offset);
     if (now < 0 && errno == EINTR) {
       continue;
     }
@@ -123,10 +113,10 @@ void PositionedFile::read(std::int64_t offset,
 }
 
 void PositionedFile::sync() {
-  if (::fsync(descriptor_) != 0) {
+  if (::fsync(descriptor_.get()) != 0) {
     fail("written");
   }
-  (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  (void)::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 }  // namespace accordion

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <span>
 
+#include "accordion/comm/shm/file_descriptor.h"
+
 namespace accordion {
 
 /// A file of known size whose parts are written in any order, each in place: by
@@ -25,10 +27,6 @@ class PositionedFile {
   /// A file that was created, or finished, elsewhere.
   static PositionedFile open(const std::filesystem::path& path);
 
-  ~PositionedFile();
-  PositionedFile(PositionedFile&& other) noexcept;
-  PositionedFile& operator=(PositionedFile&&) = delete;
-
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   void write(std::int64_t offset, std::span<const std::byte> bytes);
@@ -44,7 +42,7 @@ class PositionedFile {
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  detail::FileDescriptor descriptor_;
   std::int64_t bytes_ = 0;
 };
 

@@ -10,11 +10,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/float_conversion.h"
+#include "accordion/checkpoint/read_fully.h"
 #include "accordion/checkpoint/safetensors_header.h"
 
 static_assert(std::endian::native == std::endian::little,
@@ -26,29 +26,15 @@ namespace {
 /// Bytes converted at a time.
 constexpr std::int64_t kChunkBytes = 1 << 18;
 
-std::string error_text() {
-  return std::strerror(errno);
-}
-
-/// Reads exactly `bytes` at `offset`.
 void read_exactly(int descriptor, const std::filesystem::path& path,
                   std::int64_t offset, void* into, std::int64_t bytes) {
-  auto* to = static_cast<char*>(into);
-  while (bytes > 0) {
-    const ssize_t got =
-        ::pread(descriptor, to, static_cast<std::size_t>(bytes), offset);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      throw CheckpointError(
-          fmt::format("[safetensors] '{}': reading {} bytes at {} failed: {}.",
-                      path.string(), bytes, offset,
-                      got < 0 ? error_text() : "the file has become shorter"));
-    }
-    to += got;
-    offset += got;
-    bytes -= got;
+  const std::string fault = detail::read_fully(
+      descriptor, offset,
+      {static_cast<std::byte*>(into), static_cast<std::size_t>(bytes)});
+  if (!fault.empty()) {
+    throw CheckpointError(
+        fmt::format("[safetensors] '{}': reading {} bytes at {} failed: {}.",
+                    path.string(), bytes, offset, fault));
   }
 }
 
@@ -94,42 +80,17 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : path_(path),
       // A pipe would wait for somebody who writes.
       descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) {
+  if (!descriptor_.valid()) {
     throw CheckpointError(
         fmt::format("[safetensors] '{}' cannot be opened: {}.", path.string(),
-                    error_text()));
+                    std::strerror(errno)));
   }
-  // The destructor does not run for a constructor that throws.
-  try {
-    const std::int64_t file_bytes = size_of(descriptor_, path);
-    detail::SafetensorsHeader header = detail::parse_safetensors_header(
-        read_header(descriptor_, path, file_bytes), file_bytes, path.string());
-    tensors_ = std::move(header.tensors);
-    metadata_ = std::move(header.metadata);
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-}
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      tensors_(std::move(other.tensors_)),
-      metadata_(std::move(other.metadata_)) {}
-
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(tensors_, other.tensors_);
-  std::swap(metadata_, other.metadata_);
-  return *this;
+  const std::int64_t file_bytes = size_of(descriptor_.get(), path);
+  detail::SafetensorsHeader header = detail::parse_safetensors_header(
+      read_header(descriptor_.get(), path, file_bytes), file_bytes,
+      path.string());
+  tensors_ = std::move(header.tensors);
+  metadata_ = std::move(header.metadata);
 }
 
 const TensorEntry* SafetensorsFile::find(std::string_view name) const {
@@ -157,7 +118,7 @@ void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin,
   }
   const std::int64_t element = detail::safetensors_element_bytes(tensor.dtype);
   if (element == sizeof(float)) {
-    read_exactly(descriptor_, path_, tensor.begin + begin * element,
+    read_exactly(descriptor_.get(), path_, tensor.begin + begin * element,
                  into.data(), numel * element);
     return;
   }
@@ -165,8 +126,9 @@ void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin,
   for (std::int64_t done = 0; done < numel;) {
     const auto count = std::min<std::int64_t>(
         numel - done, static_cast<std::int64_t>(chunk.size()));
-    read_exactly(descriptor_, path_, tensor.begin + (begin + done) * element,
-                 chunk.data(), count * element);
+    read_exactly(descriptor_.get(), path_,
+                 tensor.begin + (begin + done) * element, chunk.data(),
+                 count * element);
     convert(chunk.data(), into.data() + done, count);
     done += count;
   }
@@ -175,8 +137,8 @@ void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t begin,
 void SafetensorsFile::read_stored(const TensorEntry& tensor, std::int64_t begin,
                                   std::span<std::byte> into) const {
   const std::int64_t element = detail::safetensors_element_bytes(tensor.dtype);
-  read_exactly(descriptor_, path_, tensor.begin + begin * element, into.data(),
-               static_cast<std::int64_t>(into.size()));
+  read_exactly(descriptor_.get(), path_, tensor.begin + begin * element,
+               into.data(), static_cast<std::int64_t>(into.size()));
 }
 
 }  // namespace accordion

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accordion/checkpoint/checkpoint_error.h"
+#include "accordion/comm/shm/file_descriptor.h"
 
 namespace accordion {
 
@@ -41,9 +42,6 @@ class SafetensorsFile {
   ///
   /// Throws CheckpointError that names the file, and the tensor at fault
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// In the order of their bytes.
@@ -74,7 +72,7 @@ class SafetensorsFile {
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  detail::FileDescriptor descriptor_;
   std::vector<TensorEntry> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -74,14 +74,12 @@ TensorSource TensorSource::open(const fs::path& path) {
   if (holds_weights(path)) {
     return {path, WeightSource::open(path)};
   }
-  for (const fs::path& folder : {path / "checkpoints", path}) {
-    const auto found = complete_checkpoints(folder);
-    if (!found.empty()) {
-      const fs::path& newest = found.back().path;
-      TensorSource source(newest, CheckpointReader(newest));
-      source.newest_of_ = static_cast<std::int64_t>(found.size());
-      return source;
-    }
+  const auto found = checkpoints_below(path);
+  if (!found.empty()) {
+    const fs::path& newest = found.back().path;
+    TensorSource source(newest, CheckpointReader(newest));
+    source.newest_of_ = static_cast<std::int64_t>(found.size());
+    return source;
   }
   throw CheckpointError(fmt::format(
       "[TensorSource::open] the folder '{}' holds no complete checkpoint "
@@ -104,15 +102,9 @@ const WeightSource* TensorSource::weights() const {
 }
 
 const TensorInfo* TensorSource::find(std::string_view name) const {
-  std::string stored(name);
-  if (const CheckpointReader* reader = checkpoint();
-      reader != nullptr && name.starts_with("model/")) {
-    const auto& aliases = reader->index().aliases;
-    const auto alias = aliases.find(name.substr(name.find('/') + 1));
-    if (alias != aliases.end()) {
-      stored = "model/" + alias->second;
-    }
-  }
+  const CheckpointReader* const reader = checkpoint();
+  const std::string_view stored =
+      reader == nullptr ? name : reader->stored_name(name);
   const auto found =
       std::ranges::lower_bound(tensors_, stored, {}, &TensorInfo::name);
   return found == tensors_.end() || found->name != stored ? nullptr : &*found;
