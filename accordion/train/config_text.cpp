@@ -17,11 +17,21 @@ namespace {
 constexpr std::size_t kWidth = 78;
 constexpr std::string_view kIndent = "    ";
 
+/// Text, or a list of it, as TOML spells it: as JSON does, whose escapes TOML
+/// knows, but for the one control character that JSON leaves bare.
+std::string toml_text(const nlohmann::json& value) {
+  std::string text = value.dump();
+  for (auto at = text.find('\x7f'); at != std::string::npos;
+       at = text.find('\x7f', at)) {
+    text.replace(at, 1, "\\u007f");
+  }
+  return text;
+}
+
 /// A value as a TOML file spells it; "" for one that is unset.
 struct Print {
   std::string operator()(const std::string* text) const {
-    // JSON escapes are a subset of TOML's.
-    return nlohmann::json(*text).dump();
+    return toml_text(*text);
   }
   std::string operator()(const std::int64_t* number) const {
     return fmt::format("{}", *number);
@@ -43,7 +53,7 @@ struct Print {
     if (list->size() == 1) {
       return (*this)(&list->front());
     }
-    return nlohmann::json(*list).dump();
+    return toml_text(*list);
   }
 };
 

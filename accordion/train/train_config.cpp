@@ -69,6 +69,21 @@ const ConfigKey& known_key(std::string_view name, const Origin& origin) {
                    name, nearest_key(name).name));
 }
 
+/// A value as an error quotes it. Lists and tables are told by their kind:
+/// toml++ 3.3 measures them before it prints them, and what it computes of a
+/// number below 1 or of the smallest integer is undefined.
+std::string shown(const toml::node& node) {
+  if (const toml::array* const array = node.as_array()) {
+    return array->empty() ? "an empty list" : "a list";
+  }
+  if (node.is_table()) {
+    return "a table";
+  }
+  std::ostringstream value;
+  node.visit([&](const auto& concrete) { value << concrete; });
+  return value.str();
+}
+
 void check_range(const ConfigKey& key, double value, const Origin& origin) {
   if (!key.range.contains(value)) {
     fail(origin, fmt::format("'{}' is {}; it must be {}.", key.name, value,
@@ -168,10 +183,8 @@ class Assign {
   }
 
   [[noreturn]] void wrong_type(std::string_view wanted) const {
-    std::ostringstream value;
-    node_.visit([&](const auto& concrete) { value << concrete; });
-    fail(origin_,
-         fmt::format("'{}' wants {}, got {}.", key_.name, wanted, value.str()));
+    fail(origin_, fmt::format("'{}' wants {}, got {}.", key_.name, wanted,
+                              shown(node_)));
   }
 
   const ConfigKey& key_;

@@ -168,6 +168,10 @@ TEST(TrainConfig, ValueOfTheWrongTypeNamesBothTypes) {
   EXPECT_THAT(error_of("optimizer.decay_norms = 1\n"),
               HasSubstr("wants true or false"));
   EXPECT_THAT(error_of("data.order = 3\n"), HasSubstr("wants text"));
+  EXPECT_THAT(error_of("data.order = [0.1, 0.2]\n"),
+              HasSubstr("wants text, got a list."));
+  EXPECT_THAT(error_of("data.order = {a = 1}\n"),
+              HasSubstr("wants text, got a table."));
   EXPECT_THAT(error_of("", {"train.steps=ten"}),
               HasSubstr("'train.steps' wants integer, got 'ten'"));
 }
@@ -210,14 +214,20 @@ TEST(TrainConfig, DataPathIsOneTextOrAList) {
               ElementsAre("/b.txt", "/c.txt"));
   EXPECT_THAT(message_of([&] { paths("[1]"); }),
               HasSubstr("'data.path' wants text, or a list of texts"));
-  EXPECT_THAT(message_of([&] { paths("[]"); }), HasSubstr("got []"));
+  EXPECT_THAT(message_of([&] { paths("[]"); }),
+              HasSubstr("got an empty list."));
 }
 
-TEST(TrainConfig, ListReadsBackTheSame) {
+TEST(TrainConfig, TextReadsBackTheSame) {
   TrainConfig config = parse("");
-  config.data.path = {"/a \"b\".txt", "/c.txt"};
-  EXPECT_EQ(parse_config(to_toml(config), "/x.toml").data.path,
-            config.data.path);
+  config.data.path = {"/a \"b\".txt", "/c\\\x7f.txt"};
+  for (int code = 1; code < 0x80; ++code) {
+    config.sample.prompt += static_cast<char>(code);
+  }
+  config.sample.prompt += "\u00e9\U0001f600";
+  const TrainConfig again = parse_config(to_toml(config), "/x.toml");
+  EXPECT_EQ(again.data.path, config.data.path);
+  EXPECT_EQ(again.sample.prompt, config.sample.prompt);
 }
 
 TEST(TrainConfig, TokenizerIsAWordOrAPath) {
