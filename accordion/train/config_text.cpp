@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -57,9 +58,8 @@ struct Print {
   }
 };
 
-std::string default_of(const ConfigKey& key) {
-  TrainConfig defaults;
-  const std::string text = std::visit(Print(), key.field(defaults));
+std::string value_of(const ConfigKey& key, TrainConfig config) {
+  const std::string text = std::visit(Print(), key.field(config));
   return text.empty() ? "unset" : text;
 }
 
@@ -118,6 +118,19 @@ std::string to_toml(const TrainConfig& config) {
   return text;
 }
 
+std::vector<std::string> config_changes(const TrainConfig& before,
+                                        const TrainConfig& now) {
+  std::vector<std::string> changes;
+  for (const ConfigKey& key : config_keys()) {
+    const std::string was = value_of(key, before);
+    const std::string is = value_of(key, now);
+    if (is != was) {
+      changes.push_back(fmt::format("{} = {}, was {}", key.name, is, was));
+    }
+  }
+  return changes;
+}
+
 std::string config_help() {
   std::string text =
       "Keys of a configuration file, and of KEY=VALUE on the command line.\n"
@@ -125,7 +138,7 @@ std::string config_help() {
       "from the working folder.\n";
   for (const ConfigKey& key : config_keys()) {
     text += fmt::format("\n{}  ({}; default {})\n{}", key.name, type_of(key),
-                        default_of(key), wrapped(key.doc));
+                        value_of(key, {}), wrapped(key.doc));
   }
   return text;
 }

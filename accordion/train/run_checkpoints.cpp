@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/run_checkpoints.h"
 
+#include <stdexcept>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "accordion/checkpoint/checkpoint_folder.h"
 #include "accordion/checkpoint/load_checkpoint.h"
@@ -12,6 +15,34 @@
 #include "accordion/train/run_start.h"
 
 namespace accordion {
+namespace {
+
+constexpr const char* kConfig = "trainer/config";
+
+/// How the run differs from the one that saved what was loaded, for a terminal;
+/// "" where it does not.
+std::string changes_since(const LoadResult& loaded, const std::string& saved,
+                          const TrainConfig& now) {
+  const auto found = loaded.values.find(kConfig);
+  const std::string* const text =
+      found == loaded.values.end() ? nullptr
+                                   : std::get_if<std::string>(&found->second);
+  if (text == nullptr) {
+    return {};
+  }
+  try {
+    const auto changes = config_changes(parse_config(*text, kConfig), now);
+    return changes.empty() ? std::string()
+                           : fmt::format("changed since {} was saved:\n  {}",
+                                         saved, fmt::join(changes, "\n  "));
+  } catch (const std::invalid_argument& error) {  // of another version
+    return fmt::format("which keys changed since {} was saved is not known: {}",
+                       saved, error.what());
+  }
+}
+
+}  // namespace
+
 RunCheckpoints::RunCheckpoints(Run run)
     : run_(std::move(run)),
       folder_(checkpoints_folder(run_.config, run_.folder)),
@@ -28,6 +59,11 @@ void RunCheckpoints::load(const std::filesystem::path& checkpoint,
   run_.report.log(fmt::format(
       "loaded '{}': {:.1f} MiB read by this rank", checkpoint.string(),
       static_cast<double>(result.bytes_read) / (1 << 20)));
+  if (const std::string changes =
+          changes_since(result, checkpoint.filename().string(), run_.config);
+      !changes.empty()) {
+    run_.report.note(changes);
+  }
 }
 
 std::filesystem::path RunCheckpoints::newest() {
@@ -88,7 +124,7 @@ CheckpointSaver::Request RunCheckpoints::request(
   const std::string name = step_folder_name(position.step);
   CheckpointSaver::Request request{.path = folder_ / name};
   add_to(request.values, position);
-  request.values["trainer/config"] = to_toml(run_.config);
+  request.values[kConfig] = to_toml(run_.config);
   request.values["model/config.json"] = model_config_;
   // A run that goes on from a checkpoint has what was measured before it.
   request.before_commit = [&report = run_.report] { report.sync(); };

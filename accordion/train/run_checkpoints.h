@@ -33,7 +33,8 @@ class RunCheckpoints {
 
   explicit RunCheckpoints(Run run);
 
-  /// Fills model and optimizer from a checkpoint of `step` steps. Throws as
+  /// Fills model and optimizer from a checkpoint of `step` steps, and notes
+  /// which keys have other values than when it was saved. Throws as
   /// load_checkpoint.
   ///
   /// Comm  that of load_checkpoint

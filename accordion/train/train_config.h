@@ -127,6 +127,10 @@ TrainConfig parse_config(std::string_view text,
 /// A TOML file with every key; load_config reads the same values back.
 std::string to_toml(const TrainConfig& config);
 
+/// Keys whose values differ, a line each: "optimizer.lr = 0.001, was 0.01".
+std::vector<std::string> config_changes(const TrainConfig& before,
+                                        const TrainConfig& now);
+
 /// Each key with type, default and meaning, for a terminal.
 std::string config_help();
 

@@ -126,8 +126,15 @@ TEST(ResumeElsewhere, AnotherGlobalBatchGoesOnWithTheSamplesNotReadYet) {
   const fs::path run = folder.path() / "run";
   expect_ranks_pass(kTrainRank, 2,
                     keys_of(run, {"train.steps=3", "train.batch_size=2"}));
-  expect_ranks_pass(kResumingRank, 4,
-                    keys_of(run, {"train.steps=5", "train.batch_size=3"}));
+  const auto results = run_ranks(
+      kResumingRank, 4, keys_of(run, {"train.steps=5", "train.batch_size=3"}));
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 0) << result.output;
+  }
+  EXPECT_THAT(results[0].output,
+              HasSubstr("changed since step-00000003 was saved:\n"
+                        "  train.steps = 5, was 3\n"
+                        "  train.batch_size = 3, was 2\n"));
   std::vector<double> epochs;
   std::ifstream file(run / "metrics.jsonl");
   for (std::string line; std::getline(file, line);) {

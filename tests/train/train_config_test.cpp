@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::message_of;
 using testing::TemporaryFolder;
 
@@ -228,6 +229,16 @@ TEST(TrainConfig, TextReadsBackTheSame) {
   const TrainConfig again = parse_config(to_toml(config), "/x.toml");
   EXPECT_EQ(again.data.path, config.data.path);
   EXPECT_EQ(again.sample.prompt, config.sample.prompt);
+}
+
+TEST(TrainConfig, ChangesAreTheKeysWhoseValuesDiffer) {
+  const TrainConfig before = parse("");
+  EXPECT_THAT(config_changes(before, parse("")), IsEmpty());
+  EXPECT_THAT(
+      config_changes(before, parse("optimizer.lr = 0.5\n"
+                                   "fsdp.reshard_after_forward = true\n")),
+      ElementsAre("optimizer.lr = 0.5, was 0.0003",
+                  "fsdp.reshard_after_forward = true, was unset"));
 }
 
 TEST(TrainConfig, TokenizerIsAWordOrAPath) {
