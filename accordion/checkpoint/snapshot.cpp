@@ -24,14 +24,17 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
 class Collector {
  public:
   explicit Collector(torch::nn::Module& root)
-      : root_(root), rank_(world_communicator(root).rank()) {}
+      : root_(root),
+        rank_(world_communicator(root).rank()),
+        world_size_(world_communicator(root).world_size()) {}
 
   void add_model() {
     for (const LocalParameter& local : local_parameters(root_)) {
       add_piece("model/" + local.name, local, local.piece);
     }
     for (const auto& [name, tensor] : ignored_parameters(root_)) {
-      add_from_rank_0("model/" + name, tensor);
+      add_part("model/" + name, tensor.sizes().vec(), 0, tensor.reshape({-1}),
+               {rank_, world_size_});
     }
     for (const auto& item : root_.named_buffers()) {
       if (item.value().defined()) {
@@ -72,19 +75,32 @@ class Collector {
   Snapshot take() { return std::move(result_); }
 
  private:
-  /// Of elements that several ranks hold, each saves a part of its own.
+  /// Which of the ranks that hold the same elements this one is.
+  struct Replica {
+    std::int64_t index;
+    std::int64_t count;
+  };
+
   void add_piece(const std::string& name, const LocalParameter& local,
                  const at::Tensor& piece) {
     const std::int64_t numel = local.end - local.begin;
     TORCH_CHECK_VALUE(piece.numel() == numel, "[save_checkpoint] '", name,
                       "' has ", piece.numel(),
                       " elements on this rank, whose piece has ", numel);
-    const std::int64_t first = numel * local.replica / local.replicas;
-    const std::int64_t last = numel * (local.replica + 1) / local.replicas;
-    const bool is_empty = c10::multiply_integers(local.global_shape) == 0;
+    add_part(name, local.global_shape, local.begin, piece,
+             {local.replica, local.replicas});
+  }
+
+  /// Of elements that several ranks hold, each saves a part of its own.
+  void add_part(const std::string& name,
+                const std::vector<std::int64_t>& global_shape,
+                std::int64_t begin, const at::Tensor& piece, Replica replica) {
+    const std::int64_t first = piece.numel() * replica.index / replica.count;
+    const std::int64_t last =
+        piece.numel() * (replica.index + 1) / replica.count;
+    const bool is_empty = c10::multiply_integers(global_shape) == 0;
     if (first < last || (is_empty && rank_ == 0)) {
-      add(name, local.global_shape, local.begin + first,
-          piece.slice(0, first, last));
+      add(name, global_shape, begin + first, piece.slice(0, first, last));
     }
   }
 
@@ -108,6 +124,7 @@ class Collector {
 
   torch::nn::Module& root_;
   int rank_;
+  int world_size_;
   Snapshot result_;
 };
 

@@ -27,8 +27,8 @@ struct Snapshot {
 
 /// This rank's part of a sharded module, of the optimizer's state (where not
 /// null) and of the random numbers of LibTorch's default generator. Elements
-/// that several ranks hold are divided among these; buffers and ignored
-/// parameters are those of rank 0.
+/// that several ranks hold are divided among these, ignored parameters too;
+/// buffers are those of rank 0.
 ///
 /// Memory  ranges are the tensors' own memory where that is on the CPU
 Snapshot take_snapshot(torch::nn::Module& root,

@@ -149,6 +149,37 @@ TEST(SaveLoad, BuffersAndRandomNumbersGoOn) {
   });
 }
 
+TEST(SaveLoad, IgnoredParametersAreWrittenByAllRanksTogether) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "ignored";
+  FsdpOptions options;
+  options.placement = [](const ParameterInfo& parameter) {
+    return parameter.name == "head.weight" ? ParameterPlacement::Ignore
+                                           : ParameterPlacement::Shard;
+  };
+  torch::Tensor saved;
+  on_ranks(3, [&](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<UnitNet>>();
+    fully_shard(net, mesh, options);
+    save_checkpoint(net, path);
+    if (mesh.rank() == 0) {
+      saved = net->head->weight.detach().clone();
+    }
+  });
+  EXPECT_EQ(CheckpointReader(path).find("model/head.weight")->ranges.size(),
+            3U);
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto net = seeded<Unit<UnitNet>>();
+    fully_shard(net, mesh, options);
+    {
+      const torch::NoGradGuard no_grad;
+      net->head->weight.zero_();
+    }
+    load_checkpoint(net, path);
+    EXPECT_TRUE(torch::equal(net->head->weight, saved));
+  });
+}
+
 // ---- Saving ----------------------------------------------------------------
 
 TEST(SaveLoad, ACheckpointIsNeverOverwritten) {
