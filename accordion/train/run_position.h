@@ -16,6 +16,8 @@ struct RunPosition {
   std::int64_t samples = 0;  ///< read by all ranks together
   double elapsed_seconds = 0.0;
   StepGuard::Memory guard;
+
+  bool operator==(const RunPosition&) const = default;
 };
 
 /// As values of a checkpoint, and back; `place` stands for it in errors.

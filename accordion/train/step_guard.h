@@ -48,6 +48,8 @@ class StepGuard {
     std::int64_t rollbacks = 0;   ///< in the run
     double mean_loss = 0.0;       ///< running mean, towards zero at first
     std::int64_t num_losses = 0;  ///< that are in it
+
+    bool operator==(const Memory&) const = default;
   };
   [[nodiscard]] const Memory& memory() const { return memory_; }
   void set_memory(const Memory& memory) { memory_ = memory; }

@@ -105,6 +105,40 @@ TEST(SaveLoad, ParametersOfAnotherDtypeAreConverted) {
   });
 }
 
+/// A linear map of many elements, to be saved and loaded in several parts.
+Unit<torch::nn::Linear> large_linear(torch::Dtype dtype = torch::kFloat) {
+  auto linear =
+      seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(2048, 2048));
+  linear->to(dtype);
+  return linear;
+}
+
+TEST(SaveLoad, LargeParametersAreConvertedPartByPart) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "large";
+  torch::Tensor expected;
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto linear = large_linear();
+    if (mesh.rank() == 0) {
+      expected = linear->weight.detach().to(torch::kBFloat16);
+    }
+    fully_shard(linear, mesh);
+    save_checkpoint(linear, path);
+  });
+  on_ranks(3, [&](const DeviceMesh& mesh) {
+    auto linear = large_linear(torch::kBFloat16);
+    fully_shard(linear, mesh);
+    {
+      const torch::NoGradGuard no_grad;
+      for (const LocalParameter& local : local_parameters(*linear)) {
+        local.piece.zero_();
+      }
+    }
+    load_checkpoint(linear, path);
+    EXPECT_TRUE(torch::equal(full_parameter(*linear, "weight"), expected));
+  });
+}
+
 TEST(SaveLoad, WhatWasAssignedIsSavedAndALoadReplacesIt) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "assigned";
@@ -224,6 +258,31 @@ TEST(SaveLoad, ASaveInTheBackgroundHoldsWhatWasThereWhenItBegan) {
   }
 }
 
+TEST(SaveLoad, WhatChangesWhileASaveWritesIsNotInIt) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "large";
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    auto linear = large_linear();
+    fully_shard(linear, mesh);
+    {
+      const torch::NoGradGuard no_grad;
+      for (const LocalParameter& local : local_parameters(*linear)) {
+        local.piece.fill_(1.0F);
+      }
+    }
+    CheckpointSaver saver(*linear, nullptr);
+    saver.start({.path = path});
+    {
+      const torch::NoGradGuard no_grad;
+      for (const LocalParameter& local : local_parameters(*linear)) {
+        local.piece.fill_(2.0F);
+      }
+    }
+    EXPECT_EQ(saver.finish().error, "");
+  });
+  EXPECT_THAT(whole(path, "model/weight"), ::testing::Each(1.0F));
+}
+
 TEST(SaveLoad, WhatFailsBehindTheCommitIsToldAndTheCheckpointIsThere) {
   const TemporaryFolder folder;
   with_nets(2, [&](const DeviceMesh&, Unit<UnitNet>& net) {
@@ -246,14 +305,12 @@ TEST(SaveLoad, EachRankReadsTheBlocksOfWhatItOwns) {
   const auto path = folder.path() / "large";
   constexpr std::int64_t kBytes = std::int64_t{4} * 2048 * 2048;
   on_ranks(2, [&](const DeviceMesh& mesh) {
-    auto linear =
-        seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(2048, 2048));
+    auto linear = large_linear();
     fully_shard(linear, mesh);
     save_checkpoint(linear, path);
   });
   on_ranks(4, [&](const DeviceMesh& mesh) {
-    auto linear =
-        seeded<Unit<torch::nn::Linear>>(torch::nn::LinearOptions(2048, 2048));
+    auto linear = large_linear();
     fully_shard(linear, mesh);
     EXPECT_LE(load_checkpoint(linear, path).bytes_read,
               kBytes / 4 + 4 * kChecksumBlockBytes);

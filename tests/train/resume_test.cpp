@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "accordion/checkpoint/checkpoint_folder.h"
+#include "accordion/train/run_position.h"
 #include "accordion/train/trainer.h"
 #include "tests/data/fixtures.h"
 #include "tests/train/train_ranks.h"
@@ -55,6 +56,14 @@ Keys keys_of(const fs::path& run, const Keys& more) {
       more);
 }
 
+/// How far a run has come, but for the time it took.
+RunPosition position_of_newest(const fs::path& run) {
+  RunPosition position =
+      read_run_position(complete_checkpoints(run / "checkpoints").back().path);
+  position.elapsed_seconds = 0.0;
+  return position;
+}
+
 struct Variant {
   std::string name;
   Keys keys;
@@ -76,6 +85,7 @@ TEST_P(Resume, ASecondAndThirdTimeIsBitForBitTheUnbrokenRun) {
                 with(GetParam().keys, {std::string("train.steps=") + steps})));
   }
   EXPECT_EQ(measured(broken), measured(unbroken));
+  EXPECT_EQ(position_of_newest(broken), position_of_newest(unbroken));
   EXPECT_EQ(read_file(broken / "checkpoints" / "latest"), "step-00000011\n");
   EXPECT_EQ(complete_checkpoints(broken / "checkpoints").size(), 2U);
 }
