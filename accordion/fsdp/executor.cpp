@@ -9,10 +9,29 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "accordion/fsdp/running_graph.h"
+#include "accordion/module/activation_checkpoint.h"
 
 namespace accordion {
 
 namespace {
+
+/// Runs once all checkpointed calls that lead to it have, and at once then.
+class RecomputedNode final : public torch::autograd::Node {
+ public:
+  explicit RecomputedNode(std::function<void()> tell)
+      : Node(/*sequence_nr=*/UINT64_MAX), tell_(std::move(tell)) {
+    add_input_metadata(undefined_input());
+  }
+
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&& /*gradients*/) override {
+    tell_();
+    return {};
+  }
+
+ private:
+  std::function<void()> tell_;
+};
 
 void cast_floating(std::span<at::Tensor* const> tensors,
                    c10::ScalarType dtype) {
@@ -36,6 +55,7 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
           {.depth = options.prefetch, .max_bytes = options.prefetch_bytes}) {
   for (UnitPlan& plan : plans) {
     settings_.push_back(plan.settings);
+    reads_.push_back(std::move(plan.reads));
     units_.push_back(std::make_shared<FsdpUnit>(
         std::move(plan.members), std::move(plan.groups), options_.precision,
         *this, static_cast<int>(units_.size())));
@@ -43,8 +63,14 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
 }
 
 void Executor::attach() {
-  for (const std::shared_ptr<FsdpUnit>& unit : units_) {
-    unit->attach();
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    unit_at(unit).attach();
+    recomputed_.push_back(
+        make_node<RecomputedNode>([weak = weak_from_this(), unit] {
+          if (const auto self = weak.lock()) {
+            self->recomputed(unit);
+          }
+        }));
   }
   // Buffers are made before training starts, when running out of memory loses
   // nothing. A program that calls its units in another way needs others later.
@@ -69,9 +95,9 @@ void Executor::before_forward(int unit, std::span<at::Tensor* const> inputs) {
   }
   std::shared_ptr<UnitCall> call;
   if (inside_backward()) {
-    // Recomputed by a checkpoint: the gather serves backward too.
+    // In a checkpointed call around it: the gather serves backward too.
     begin_backward_of(unit);
-  } else if (at::GradMode::is_enabled()) {
+  } else if (at::GradMode::is_enabled() || detail::in_first_call()) {
     pass_marker(ActionKind::Forward, unit);
   } else {
     ensure_unsharded(unit);
@@ -112,6 +138,11 @@ void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
       *output = output->clone();
     }
   }
+  if (detail::in_first_call() && !inside_backward()) {
+    progress.wanted_by_backward = true;
+    pass_marker(ActionKind::ForwardEnd, unit);
+    return;
+  }
   const bool stays = settings_of(unit).stays_in_evaluation;
   if (progress.open_forwards == 0 && !progress.wanted_by_backward &&
       !inside_backward() && !stays) {
@@ -121,7 +152,8 @@ void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
 
 void Executor::forward_threw(int unit) noexcept {
   Progress& progress = progress_of(unit);
-  const bool recorded = progress.calls.back() != nullptr;
+  const bool recorded =
+      progress.calls.back() != nullptr || detail::in_first_call();
   progress.calls.pop_back();
   --progress.open_forwards;
   if (inside_backward()) {
@@ -153,6 +185,8 @@ void Executor::enter_backward(UnitCall& call) {
     progress_of(call.unit).pending_inputs +=
         node && backward_runs(*node) ? 1 : 0;
   }
+  progress_of(call.unit).awaits_recomputed |=
+      backward_runs(*recomputed_[static_cast<std::size_t>(call.unit)]);
 }
 
 void Executor::begin_backward_of(int unit) {
@@ -176,11 +210,37 @@ void Executor::gradient_arrived(int unit) {
   end_backward_if_complete(unit);
 }
 
+void Executor::recomputed(int unit) {
+  progress_of(unit).awaits_recomputed = false;
+  end_backward_if_complete(unit);
+}
+
 void Executor::end_backward_if_complete(int unit) {
   Progress& progress = progress_of(unit);
   if (progress.in_backward && progress.pending_inputs == 0 &&
-      progress.open_forwards == 0 && unit_at(unit).gradients_complete()) {
+      !progress.awaits_recomputed && progress.open_forwards == 0 &&
+      unit_at(unit).gradients_complete()) {
     pass_marker(ActionKind::BackwardEnd, unit);
+  }
+}
+
+torch::autograd::edge_list Executor::recomputed_edges(int unit) {
+  torch::autograd::edge_list edges;
+  for (const int read : reads_[static_cast<std::size_t>(unit)]) {
+    edges.emplace_back(recomputed_[static_cast<std::size_t>(read)], 0);
+  }
+  return edges;
+}
+
+void Executor::before_recompute(int unit) {
+  if (trace_) {
+    trace_->begin(SpanKind::Recompute, unit);
+  }
+}
+
+void Executor::after_recompute(int unit) noexcept {
+  if (trace_) {
+    trace_->end(SpanKind::Recompute, unit);
   }
 }
 
@@ -230,6 +290,7 @@ void Executor::pass_marker(ActionKind kind, int unit) {
     Progress& progress = progress_of(unit);
     progress.in_backward = false;
     progress.pending_inputs = 0;
+    progress.awaits_recomputed = false;
     progress.wanted_by_backward = false;
   }
   if (following_ && !matches(kind, unit) && is_inside(kind, unit)) {

@@ -48,6 +48,9 @@ class Executor : public FsdpUnit::Listener,
     UnitMembers members = {};
     CommGroups groups = {};
     UnitSettings settings = {};
+    /// The units whose parameters its forward reads: itself and, where it
+    /// registers some of theirs, units around it.
+    std::vector<int> reads = {};
   };
 
   /// `world`: all ranks of the mesh.
@@ -91,6 +94,11 @@ class Executor : public FsdpUnit::Listener,
   void leave_backward(UnitCall& call) override;
   void gradient_arrived(int unit) override;
 
+  /// See UnitHooks.
+  [[nodiscard]] torch::autograd::edge_list recomputed_edges(int unit);
+  void before_recompute(int unit);
+  void after_recompute(int unit) noexcept;
+
   // ---- Controls ----
 
   /// Null, as at first, records nothing.
@@ -121,6 +129,7 @@ class Executor : public FsdpUnit::Listener,
     std::vector<std::shared_ptr<UnitCall>> calls = {};
     bool in_backward = false;
     int pending_inputs = 0;           ///< leave_backward still to come
+    bool awaits_recomputed = false;   ///< a checkpointed call still to come
     bool wanted_by_backward = false;  ///< a recorded forward ended
   };
 
@@ -128,6 +137,7 @@ class Executor : public FsdpUnit::Listener,
   void pass_marker(ActionKind kind, int unit);
   void begin_backward_of(int unit);
   void end_backward_if_complete(int unit);
+  void recomputed(int unit);
   void queue_end_of_backward();
 
   // The pass: executor_pass.cpp.
@@ -188,6 +198,9 @@ class Executor : public FsdpUnit::Listener,
   FsdpOptions options_;
   std::vector<std::shared_ptr<FsdpUnit>> units_;
   std::vector<UnitSettings> settings_;
+  std::vector<std::vector<int>> reads_;  // by unit, see UnitPlan
+  /// By unit: behind all checkpointed calls in a backward that read it.
+  std::vector<NodePtr> recomputed_;
   PassSettings pass_settings_;
   std::vector<Progress> progress_;
   std::shared_ptr<SlotPools> pools_;

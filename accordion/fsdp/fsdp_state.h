@@ -37,6 +37,18 @@ class FsdpHooks final : public UnitHooks {
   void forward_threw() noexcept override {
     state_->executor->forward_threw(unit_);
   }
+  [[nodiscard]] bool checkpoints() const override {
+    return state_->executor->settings_of(unit_).checkpoints_activations;
+  }
+  [[nodiscard]] torch::autograd::edge_list recomputed_edges() override {
+    return state_->executor->recomputed_edges(unit_);
+  }
+  void before_recompute() override {
+    state_->executor->before_recompute(unit_);
+  }
+  void after_recompute() noexcept override {
+    state_->executor->after_recompute(unit_);
+  }
   [[nodiscard]] const std::shared_ptr<FsdpState>& state() const {
     return state_;
   }

@@ -237,11 +237,13 @@ class FsdpUnit : public GradientReceiver,
   GradientState gradient_state_ = GradientState::None;
   GradientUse gradient_use_ = GradientUse::Reduced;
   CommBuffer* gradient_slot_ = nullptr;
-  std::vector<bool> filled_;    // per parameter: its part of the slot counts
-  std::vector<bool> offered_;   // per parameter: to an operator, in this pass
-  std::vector<bool> expected_;  // per source, in this pass
-  std::vector<bool> arrived_;   // the same
-  int num_missing_ = 0;         // expected and not arrived
+  std::vector<bool> filled_;   // per parameter: its part of the slot counts
+  std::vector<bool> offered_;  // per parameter: to an operator, in this pass
+  /// Per source, the backward that is to deliver its gradient in this pass.
+  /// One that runs inside, of a checkpointed call, delivers it only in part.
+  std::vector<int> expected_in_;
+  std::vector<bool> arrived_;  // the same
+  int num_missing_ = 0;        // expected and not arrived
   bool partial_ = false;
   Work reduction_;
   Work whole_reduction_;  // of sections that are whole on every rank

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/fully_shard.h"
 
+#include <set>
 #include <unordered_map>
 
 #include <ATen/core/grad_mode.h>
@@ -50,6 +51,12 @@ void check_options(const FsdpOptions& options, const DeviceMesh& mesh) {
   TORCH_CHECK_VALUE(options.min_shard_numel >= 0,
                     "[fully_shard] min_shard_numel is ",
                     options.min_shard_numel, "; it counts elements, 0 or more");
+  TORCH_CHECK_VALUE(
+      !options.activation_checkpointing ||
+          options.activation_checkpointing->every > 0,
+      "[fully_shard] activation_checkpointing.every is ",
+      options.activation_checkpointing->every,
+      "; every n-th unit keeps no activations, so it is 1 or more");
   const int ranks = mesh.size(kShardAxis);
   TORCH_CHECK_VALUE(
       options.reshard_to_ranks >= 0 && (options.reshard_to_ranks == 0 ||
@@ -133,6 +140,62 @@ UnitSettings make_settings(const UnitMembers& members,
           .stays_in_evaluation = !options.reshard_after_forward.value_or(true)};
 }
 
+const torch::nn::Module& module_of(const UnitMembers& unit) {
+  // A unit is its module: UnitModule derives from both.
+  return dynamic_cast<const torch::nn::Module&>(*unit.unit);
+}
+
+/// By unit, Executor::UnitPlan::reads.
+std::vector<std::vector<int>> units_read(
+    const std::vector<UnitMembers>& units) {
+  std::unordered_map<const c10::TensorImpl*, int> owners;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    for (const MemberParameter& parameter : units[i].parameters) {
+      owners[parameter.tensor.unsafeGetTensorImpl()] = static_cast<int>(i);
+      for (const at::Tensor& alias : parameter.aliases) {
+        owners[alias.unsafeGetTensorImpl()] = static_cast<int>(i);
+      }
+    }
+  }
+  std::vector<std::vector<int>> result;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    std::set<int> read = {static_cast<int>(i)};
+    for (const at::Tensor& parameter : module_of(units[i]).parameters()) {
+      const auto owner = owners.find(parameter.unsafeGetTensorImpl());
+      // Units inside, which come later, see to themselves.
+      if (owner != owners.end() && owner->second < static_cast<int>(i)) {
+        read.insert(owner->second);
+      }
+    }
+    result.emplace_back(read.begin(), read.end());
+  }
+  return result;
+}
+
+/// By unit, whether it keeps no activations.
+std::vector<bool> checkpointed_units(const WrappedUnits& wrapped,
+                                     const FsdpOptions& options) {
+  std::vector<bool> result(wrapped.units.size(), false);
+  if (!options.activation_checkpointing) {
+    return result;
+  }
+  const auto& [policy, every] = *options.activation_checkpointing;
+  std::int64_t chosen = 0;
+  for (std::size_t i = 0; i < wrapped.units.size(); ++i) {
+    const UnitMembers& unit = wrapped.units[i];
+    std::int64_t numel = 0;
+    for (const MemberParameter& parameter : unit.parameters) {
+      numel += parameter.tensor.numel();
+    }
+    if (unit.parent >= 0 &&
+        policy.chooses(
+            {.name = unit.name, .module = module_of(unit), .numel = numel})) {
+      result[i] = ++chosen % every == 0;
+    }
+  }
+  return result;
+}
+
 PassSettings make_pass_settings(const FsdpOptions& options) {
   return {.accumulation = accumulation_of(options),
           .keep_parameters = keeps_parameters(options),
@@ -201,10 +264,15 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   groups.module = mesh.take_number();
   std::vector<UnitBase*> bases;
   std::vector<Executor::UnitPlan> plans;
-  for (UnitMembers& unit : wrapped.units) {
+  const std::vector<bool> checkpointed = checkpointed_units(wrapped, options);
+  std::vector<std::vector<int>> reads = units_read(wrapped.units);
+  for (std::size_t i = 0; i < wrapped.units.size(); ++i) {
+    UnitMembers& unit = wrapped.units[i];
     bases.push_back(unit.unit);
-    const UnitSettings settings = make_settings(unit, options);
-    plans.push_back({std::move(unit), groups, settings});
+    UnitSettings settings = make_settings(unit, options);
+    settings.checkpoints_activations = checkpointed[i];
+    plans.push_back(
+        {std::move(unit), groups, std::move(settings), std::move(reads[i])});
   }
   const auto executor = std::make_shared<Executor>(
       std::move(plans), options, choose_pools(groups, options), world_of(mesh));

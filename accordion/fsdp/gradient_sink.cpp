@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
-#include "accordion/fsdp/node.h"
+#include "accordion/module/autograd_node.h"
 #include "accordion/module/grad_destination.h"
 
 namespace accordion {

@@ -3,7 +3,9 @@
 
 #include <memory>
 
-#include <torch/csrc/autograd/variable.h>
+#include <ATen/core/Tensor.h>
+
+#include "accordion/module/autograd_node.h"
 
 namespace accordion {
 
@@ -19,11 +21,6 @@ class GradientReceiver {
   /// Throws c10::Error: a gradient arrived while the parameter was sharded.
   [[noreturn]] virtual void reject_gradient(int source) = 0;
 };
-
-/// Handle of an autograd node: shared_ptr up to LibTorch 2.14, intrusive_ptr
-/// after.
-using NodePtr = decltype(torch::autograd::impl::grad_accumulator(
-    std::declval<const torch::autograd::Variable&>()));
 
 /// A node that takes the place of the AccumulateGrad of `parameter`, which must
 /// be in its global shape and dtype now, and hands gradients to `receiver`.

@@ -66,6 +66,16 @@ enum class ParameterPlacement {
   Ignore,     ///< left alone: the user keeps ranks equal
 };
 
+/// Which units keep no activations: forward saves a unit's arguments alone and
+/// is called again when backward comes to it ([Note: activation
+/// checkpointing]), in the same gather. Costs about a third more computation,
+/// and is no choice for the root, between whose forward and backward nothing
+/// lies that the memory would serve.
+struct ActivationCheckpointing {
+  WrapPolicy units = {};   ///< which units; default: all but the root
+  std::int64_t every = 1;  ///< of those, every n-th in order of registration
+};
+
 /// What a placement callback sees of a parameter.
 struct ParameterInfo {
   std::string_view name;  ///< FQN
@@ -117,6 +127,9 @@ struct FsdpOptions {
   const torch::nn::Module* share_slots_with = nullptr;
   /// Which of the declared units become FSDP units; default: all.
   WrapPolicy wrap = {};
+  /// Unset: every unit keeps its activations.
+  std::optional<ActivationCheckpointing> activation_checkpointing =
+      std::nullopt;
   /// First values of parameters on meta ([Note: materialising while sharding]).
   InitOptions init = {};
   /// Compares the parameters' values across ranks. Off for a module whose

@@ -5,8 +5,12 @@
 
 namespace accordion {
 
+int running_backward() {
+  return torch::autograd::get_current_graph_task_id();
+}
+
 bool inside_backward() {
-  return torch::autograd::get_current_graph_task_id() != -1;
+  return running_backward() != kNoBackward;
 }
 
 bool backward_runs(const torch::autograd::Node& node) {

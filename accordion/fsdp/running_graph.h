@@ -5,6 +5,11 @@
 
 namespace accordion {
 
+/// The innermost backward that this thread is inside of: a checkpointed call
+/// runs one of its own inside another. kNoBackward outside of any.
+[[nodiscard]] int running_backward();
+inline constexpr int kNoBackward = -1;
+
 /// Whether this thread is inside a backward.
 [[nodiscard]] bool inside_backward();
 

@@ -18,7 +18,7 @@ struct Account {
 
 const Account& account_of(SpanKind kind) {
   using B = StepBreakdown;
-  static constexpr std::array<Account, 14> kAccounts = {{
+  static constexpr std::array<Account, 15> kAccounts = {{
       {"start gather", &B::gather},
       {"await gather", &B::gather, &B::gather_wait},
       {"reshard", &B::gather},
@@ -30,6 +30,7 @@ const Account& account_of(SpanKind kind) {
       {"await all-reduce", &B::reduce, &B::reduce_wait},
       {"forward", &B::compute},
       {"backward", &B::compute},
+      {"recompute", &B::compute},
       {"data", &B::data},
       {"optimizer", &B::optimizer},
       {"other", &B::other},

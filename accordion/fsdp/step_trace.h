@@ -27,8 +27,9 @@ enum class SpanKind : std::uint8_t {
   AwaitReduce,
   StartAllReduce,
   AwaitAllReduce,
-  Forward,   ///< of one unit, with all that happens inside
-  Backward,  ///< the same
+  Forward,    ///< of one unit, with all that happens inside
+  Backward,   ///< the same
+  Recompute,  ///< forward again, of a unit that keeps no activations
   // Of the training loop.
   Data,
   Optimizer,

@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "accordion/fsdp/node.h"
+#include "accordion/module/autograd_node.h"
 
 namespace accordion {
 

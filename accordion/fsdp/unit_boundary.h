@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "accordion/fsdp/node.h"
+#include "accordion/module/autograd_node.h"
 
 namespace accordion {
 

@@ -86,7 +86,7 @@ void FsdpUnit::resume_gradients() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Whole, name_);
   gradient_state_ = GradientState::Collecting;
   offered_.assign(parameters_.size(), false);
-  expected_.assign(sources_.size(), false);
+  expected_in_.assign(sources_.size(), kNoBackward);
   arrived_.assign(sources_.size(), false);
   num_missing_ = 0;
 }
@@ -101,9 +101,12 @@ void FsdpUnit::expect_gradients() {
     }
     for (const auto& [source, node] : parameter.sinks()) {
       const auto i = static_cast<std::size_t>(source);
-      if (!expected_[i] && backward_runs(*node)) {
-        expected_[i] = true;
-        num_missing_ += arrived_[i] ? 0 : 1;
+      const bool waits = expected_in_[i] != kNoBackward && !arrived_[i];
+      if (!waits && expected_in_[i] != running_backward() &&
+          backward_runs(*node)) {
+        expected_in_[i] = running_backward();
+        arrived_[i] = false;
+        ++num_missing_;
       }
     }
   }
@@ -145,8 +148,11 @@ void FsdpUnit::receive_gradient(int source, const at::Tensor& gradient) {
   } else if (!filled_[i]) {
     gradient_in_slot(parameter).zero_();
   }
-  num_missing_ -= expected_[from] && !arrived_[from] ? 1 : 0;
-  arrived_[from] = filled_[i] = true;
+  if (expected_in_[from] == running_backward() && !arrived_[from]) {
+    arrived_[from] = true;
+    --num_missing_;
+  }
+  filled_[i] = true;
   listener_.gradient_arrived(number_);
 }
 

@@ -14,6 +14,8 @@ struct UnitSettings {
   bool reshard_after_backward = true;
   /// Stays unsharded after a forward without gradients, too.
   bool stays_in_evaluation = false;
+  /// Forward keeps no activations and is called again in backward.
+  bool checkpoints_activations = false;
   bool gradient_sync = true;
   bool all_reduce = true;
   std::optional<std::vector<int>> forward_prefetch = std::nullopt;

@@ -1,10 +1,44 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/models/llama.h"
 
+#include <utility>
+
+#include "accordion/module/activation_checkpoint.h"
 #include "accordion/ops/cross_entropy.h"
 #include "accordion/ops/linear.h"
 
 namespace accordion {
+
+namespace {
+
+/// Loss of rows of hidden states, and how many were right.
+struct HeadLoss {
+  at::Tensor weight;  // [vocab_size, hidden_size]
+  double divisor;
+
+  using Result = std::pair<at::Tensor, at::Tensor>;
+  Result operator()(const at::Tensor& hidden, const at::Tensor& targets) const {
+    const ops::CrossEntropy result =
+        ops::cross_entropy_(ops::linear(hidden, weight), targets, divisor);
+    return {result.loss, result.correct};
+  }
+};
+
+/// The same, `rows` at a time.
+HeadLoss::Result in_chunks(const HeadLoss& head, const at::Tensor& hidden,
+                           const at::Tensor& targets, int64_t rows) {
+  const std::vector<at::Tensor> parts = hidden.split(rows);
+  const std::vector<at::Tensor> part_targets = targets.split(rows);
+  HeadLoss::Result sum = checkpoint(head, parts[0], part_targets[0]);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [loss, correct] = checkpoint(head, parts[i], part_targets[i]);
+    sum.first = sum.first + loss;
+    sum.second = sum.second + correct;
+  }
+  return sum;
+}
+
+}  // namespace
 
 LlamaDecoderImpl::LlamaDecoderImpl(const LlamaConfig& config)
     : config_(config) {
@@ -60,18 +94,24 @@ LlamaOutput LlamaImpl::forward(const at::Tensor& tokens,
                     "[Llama] tokens have shape ", tokens.sizes(),
                     " but targets ", targets.sizes(), ": they must be alike.");
   const at::Tensor hidden = model_(tokens);
-  const at::Tensor logits = lm_head_.is_empty()
-                                ? ops::linear(hidden, model_->embedding())
-                                : lm_head_(hidden);
   if (!targets.defined()) {
-    return {.logits = logits, .loss = {}, .correct = {}};
+    return {.logits = ops::linear(hidden, head_weight()),
+            .loss = {},
+            .correct = {}};
   }
   const double counted =
       divisor != 0 ? divisor
                    : targets.ne(ops::kIgnoredTarget).sum().item<double>();
-  const ops::CrossEntropy result =
-      ops::cross_entropy_(logits.flatten(0, 1), targets.flatten(), counted);
-  return {.logits = {}, .loss = result.loss, .correct = result.correct};
+  const HeadLoss head{head_weight(), counted};
+  const auto [loss, correct] =
+      loss_chunk_ == 0 ? head(hidden.flatten(0, 1), targets.flatten())
+                       : in_chunks(head, hidden.flatten(0, 1),
+                                   targets.flatten(), loss_chunk_);
+  return {.logits = {}, .loss = loss, .correct = correct};
+}
+
+const at::Tensor& LlamaImpl::head_weight() const {
+  return lm_head_.is_empty() ? model_->embedding() : lm_head_->weight;
 }
 
 }  // namespace accordion

@@ -83,10 +83,18 @@ class LlamaImpl : public torch::nn::Module {
 
   [[nodiscard]] const LlamaConfig& config() const { return config_; }
 
+  /// Computes head and loss of at most `tokens` at a time, so that logits of
+  /// the others never exist beside them; backward computes each part's logits
+  /// once more. 0, as at first: all at once.
+  void set_loss_chunk(int64_t tokens) { loss_chunk_ = tokens; }
+
  private:
+  [[nodiscard]] const at::Tensor& head_weight() const;
+
   LlamaConfig config_;
   LlamaDecoder model_{nullptr};
   Projection lm_head_{nullptr};  // empty where the head is tied
+  int64_t loss_chunk_ = 0;
 };
 TORCH_MODULE(Llama);
 

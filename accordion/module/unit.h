@@ -22,7 +22,7 @@ class UnitForward : public UnitModule<M> {
   using UnitModule<M>::UnitModule;
   R forward(Args... args) {
     return run_forward<R, Args...>(
-        this->hooks().get(),
+        *this,
         [this](auto&&... a) -> R {
           return M::forward(std::forward<decltype(a)>(a)...);
         },
@@ -44,7 +44,7 @@ class ConstUnitForward : public UnitModule<M> {
   using UnitModule<M>::UnitModule;
   R forward(Args... args) const {
     return run_forward<R, Args...>(
-        this->hooks().get(),
+        *this,
         [this](auto&&... a) -> R {
           return M::forward(std::forward<decltype(a)>(a)...);
         },
@@ -120,7 +120,7 @@ class Unit
       using R =
           decltype(std::declval<M&>().forward(std::forward<Args>(args)...));
       return detail::run_forward<R, std::remove_reference_t<Args>...>(
-          this->impl_->hooks().get(),
+          *this->impl_,
           [module = static_cast<M*>(this->impl_.get())](auto&&... a) -> R {
             return module->M::forward(std::forward<decltype(a)>(a)...);
           },

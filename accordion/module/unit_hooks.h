@@ -5,6 +5,7 @@
 #include <span>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 namespace accordion {
 
@@ -24,6 +25,17 @@ class UnitHooks {
 
   /// Instead of after_forward when the module's forward threw.
   virtual void forward_threw() noexcept = 0;
+
+  // ---- [Note: activation checkpointing] ----
+
+  /// Whether forward keeps no activations and is called again in backward,
+  /// without the two above.
+  [[nodiscard]] virtual bool checkpoints() const = 0;
+  /// Where backward goes from a checkpointed call of this unit's forward, or in
+  /// it, once the gradients of the parameters that it read are there.
+  [[nodiscard]] virtual torch::autograd::edge_list recomputed_edges() = 0;
+  virtual void before_recompute() = 0;
+  virtual void after_recompute() noexcept = 0;
 };
 
 /// The part of a Unit that does not depend on its module: where fsdp/ attaches.
@@ -39,6 +51,9 @@ class UnitBase {
     return hooks_;
   }
   void attach(std::shared_ptr<UnitHooks> hooks) { hooks_ = std::move(hooks); }
+
+  /// A share in the module that this is part of; null where nobody owns it.
+  [[nodiscard]] std::shared_ptr<const void> owner() const;
 
  protected:
   /// Throws c10::ValueError when hooks are attached: `operation` would see

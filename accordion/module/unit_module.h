@@ -82,7 +82,7 @@ class UnitModule : public M, public UnitBase {
                                                   Args&&... args) {
     using R = std::invoke_result_t<F, M&, std::remove_reference_t<Args>...>;
     return with_hooks<R, std::remove_reference_t<Args>...>(
-        [this, &function](auto&&... a) -> R {
+        [this, function = std::forward<F>(function)](auto&&... a) mutable -> R {
           return function(static_cast<M&>(*this),
                           std::forward<decltype(a)>(a)...);
         },
@@ -99,7 +99,7 @@ class UnitModule : public M, public UnitBase {
   /// P are the types that the callee declares; arguments convert to them here.
   template <class R, class... P, class F>
   R with_hooks(F&& callee, std::type_identity_t<P>... args) const {
-    return detail::run_forward<R, P...>(this->hooks().get(), callee,
+    return detail::run_forward<R, P...>(*this, callee,
                                         std::forward<P>(args)...);
   }
   void require_convertible() const {

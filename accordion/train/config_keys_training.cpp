@@ -195,6 +195,18 @@ std::vector<ConfigKey> training_keys() {
        .doc = "Seconds that a rank waits for another, at the start and in each "
               "collective, before the run ends with an error that names both.",
        .range = {.low = 1, .high = 1e6}},
+
+      {.name = "memory.activation_checkpointing",
+       .field = ACCORDION_FIELD(memory.activation_checkpointing),
+       .doc = "Layers that keep no activations but their input, and run "
+              "forward again in backward, for about a third more computation. "
+              "none; full: every layer; or a number n: every n-th layer."},
+      {.name = "memory.chunked_loss_tokens",
+       .field = ACCORDION_FIELD(memory.chunked_loss_tokens),
+       .doc = "Tokens of a rank whose head and loss are computed at a time, so "
+              "that the logits of all never exist at once; backward computes "
+              "them again. 0: all.",
+       .range = at_least(0)},
   };
 }
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "accordion/models/llama_layers.h"
+
 namespace accordion {
 namespace {
 
@@ -71,6 +73,12 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
   options.accumulation = accumulation_of(config.fsdp.accumulation);
   options.keep_parameters_across_microbatches = config.fsdp.keep_parameters;
   options.min_shard_numel = config.fsdp.min_shard_numel;
+  if (const auto every =
+          checkpointed_every(config.memory.activation_checkpointing).value();
+      every > 0) {
+    options.activation_checkpointing = ActivationCheckpointing{
+        .units = wrap_types<DecoderLayerImpl>(), .every = every};
+  }
   // Values come from the seed alone, or are filled in after sharding.
   options.verify_parameters = false;
   return options;

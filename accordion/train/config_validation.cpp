@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <charconv>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -113,6 +116,16 @@ void check_sharding(const TrainConfig& config, const Fault& fault) {
       "\"hybrid\".");
 }
 
+void check_memory(const TrainConfig& config, const Fault& fault) {
+  const std::string& value = config.memory.activation_checkpointing;
+  fault.raise_if(
+      !checkpointed_every(value),
+      fmt::format("'memory.activation_checkpointing' is \"{}\"; valid values: "
+                  "\"none\", \"full\", or a number of layers, such as \"2\" "
+                  "for every second one.",
+                  value));
+}
+
 void check_rollback(const TrainConfig& config, const Fault& fault) {
   const bool rolls_back =
       config.train.nonfinite == "rollback" || config.train.spike == "rollback";
@@ -125,12 +138,24 @@ void check_rollback(const TrainConfig& config, const Fault& fault) {
 
 }  // namespace
 
+std::optional<std::int64_t> checkpointed_every(const std::string& value) {
+  if (value == "none" || value == "full") {
+    return value == "full" ? 1 : 0;
+  }
+  std::int64_t every = 0;
+  const char* const end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, every);
+  const bool is_number = error == std::errc() && stop == end && every > 0;
+  return is_number ? std::optional(every) : std::nullopt;
+}
+
 void validate_config(const TrainConfig& config, const std::string& place) {
   const Fault fault(place);
   check_required(config, fault);
   check_length(config, fault);
   check_schedule(config, fault);
   check_sharding(config, fault);
+  check_memory(config, fault);
   check_evaluation(config, fault);
   check_rollback(config, fault);
 }

@@ -82,6 +82,10 @@ struct TrainConfig {
     std::string backend = "auto";
     double timeout = 300.0;  ///< seconds
   } fsdp;
+  struct Memory {
+    std::string activation_checkpointing = "none";  ///< checkpointed_every
+    std::int64_t chunked_loss_tokens = 0;           ///< 0: all at once
+  } memory;
   struct Eval {
     std::int64_t every = 0;  ///< 0: never
     std::int64_t sequences = 64;
@@ -123,6 +127,10 @@ void validate_config(const TrainConfig& config, const std::string& place);
 TrainConfig parse_config(std::string_view text,
                          const std::filesystem::path& name,
                          std::span<const std::string> overrides = {});
+
+/// What memory.activation_checkpointing means: every n-th layer keeps no
+/// activations; 0: none does. nullopt for a text that means nothing.
+std::optional<std::int64_t> checkpointed_every(const std::string& value);
 
 /// A TOML file with every key; load_config reads the same values back.
 std::string to_toml(const TrainConfig& config);

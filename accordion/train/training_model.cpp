@@ -29,9 +29,11 @@ std::span<float> elements(const at::Tensor& piece) {
 }
 
 /// Without memory: fully_shard gives each rank its pieces alone.
-Unit<Llama> model_on_meta(const LlamaConfig& model) {
+Unit<Llama> model_on_meta(const TrainConfig& config, const LlamaConfig& model) {
   const MetaInit meta;
-  return Unit<Llama>(model);
+  Unit<Llama> result(model);
+  result->set_loss_chunk(config.memory.chunked_loss_tokens);
+  return result;
 }
 
 /// Fresh values; zeros where weights are read afterwards.
@@ -81,7 +83,7 @@ LlamaConfig open_model_config(const TrainConfig& config) {
 
 TrainingModel::TrainingModel(const LlamaConfig& model,
                              const TrainConfig& config, const DeviceMesh& mesh)
-    : seq_len_(config.data.seq_len), model_(model_on_meta(model)) {
+    : seq_len_(config.data.seq_len), model_(model_on_meta(config, model)) {
   FsdpOptions options = fsdp_options(config);
   options.init = initial_values(config, model.initializer_range);
   fully_shard(model_, mesh, options);

@@ -54,11 +54,16 @@ TEST(NestedUnits, GiveTheGradientsOfThePlainModules) {
   auto plain = testing::seeded<PlainTower>();
   plain(testing::batch_of(0, 4)).square().mean().backward();
   for (const int world : {1, 2, 3}) {
-    for (const bool reshard : {true, false}) {
+    for (const int way : {0, 1, 2, 3}) {
       testing::on_ranks(world, [&](const DeviceMesh& mesh) {
         auto net = testing::seeded<Unit<UnitTower>>();
-        fully_shard(net, mesh,
-                    {.reshard_after_forward = reshard, .prefetch = 2});
+        FsdpOptions options;
+        options.reshard_after_forward = way % 2 == 0;
+        options.prefetch = 2;
+        if (way >= 2) {  // stages and the blocks in them
+          options.activation_checkpointing = ActivationCheckpointing();
+        }
+        fully_shard(net, mesh, options);
         for (int step = 0; step < 4; ++step) {
           net->zero_grad();
           net(testing::batch_of(0, 4)).square().mean().backward();

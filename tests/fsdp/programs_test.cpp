@@ -3,10 +3,9 @@
 // the gradients of the same program without sharding.
 #include <functional>
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
+#include "accordion/module/activation_checkpoint.h"
 #include "tests/fsdp/models.h"
 #include "tests/fsdp/rank_threads.h"
 
@@ -264,34 +263,91 @@ TEST(Programs, FrozenAndTrainableParametersInOneUnit) {
       {}, [](torch::nn::Module& net) { freeze(net, "block1.up"); });
 }
 
-/// The least that a checkpoint does: forward without a graph, again in
-/// backward.
-struct Recompute : torch::autograd::Function<Recompute> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context,
-                               torch::Tensor x, Forward* function) {
-    context->save_for_backward({x});
-    context->saved_data["function"] = reinterpret_cast<std::int64_t>(function);
-    return (*function)(x);
-  }
-  static torch::autograd::variable_list backward(
-      torch::autograd::AutogradContext* context,
-      torch::autograd::variable_list gradients) {
-    auto& function =
-        *reinterpret_cast<Forward*>(context->saved_data["function"].toInt());
-    const at::AutoGradMode with_grad(true);
-    auto x = context->get_saved_variables()[0].detach().requires_grad_();
-    function(x).backward(gradients[0]);
-    return {x.grad(), torch::Tensor()};
-  }
-};
+// ---- Without activations ---------------------------------------------------
 
-TEST(Programs, UnitRecomputedInBackward) {
+FsdpOptions checkpointed(int every = 1) {
+  FsdpOptions options;
+  options.activation_checkpointing = ActivationCheckpointing{.every = every};
+  return options;
+}
+
+TEST(CheckpointedPrograms, OneForwardAndBackward) {
+  for (const int every : {1, 2}) {
+    expect_same_gradients(
+        [](const Subject& s) {
+          s.net(batch_of(0, 4)).square().mean().backward();
+        },
+        checkpointed(every));
+  }
+}
+
+TEST(CheckpointedPrograms, SeveralForwardsBeforeOneBackward) {
+  expect_same_gradients(
+      [](const Subject& s) {
+        const auto a = s.net(batch_of(0, 4)).square().mean();
+        const auto b = s.net(batch_of(1, 4)).square().mean();
+        (a + 2 * b).backward();
+      },
+      checkpointed());
+}
+
+TEST(CheckpointedPrograms, ABackwardForEachForwardAndEvaluationBetween) {
+  expect_same_gradients(
+      [](const Subject& s) {
+        const auto a = s.net(batch_of(0, 4)).square().mean();
+        const auto b = s.net(batch_of(1, 4)).square().mean();
+        {
+          const torch::NoGradGuard no_grad;
+          s.net(batch_of(1, 6));
+        }
+        a.backward();
+        b.backward();
+      },
+      checkpointed());
+}
+
+TEST(CheckpointedPrograms, FrozenUnits) {
+  for (const char* frozen : {"block0", "block1", "block1.up", "block"}) {
+    expect_same_gradients(
+        [](const Subject& s) {
+          s.net(batch_of(0, 4)).square().mean().backward();
+        },
+        checkpointed(),
+        [frozen](torch::nn::Module& net) { freeze(net, frozen); });
+  }
+}
+
+TEST(CheckpointedPrograms, UnitTwiceInARow) {
+  expect_same_gradients(
+      [](const Subject& s) {
+        const auto x = s.block(1, s.block(1, s.block(0, batch_of(0, 4))));
+        s.block(2, x).square().mean().backward();
+      },
+      checkpointed());
+}
+
+TEST(CheckpointedPrograms, ACallOfAUnit) {
   expect_same_gradients([](const Subject& s) {
-    Forward middle = [&s](torch::Tensor x) { return s.block(1, x); };
     auto x = s.block(0, batch_of(0, 4));
-    x = Recompute::apply(x, &middle);
+    x = checkpoint([&s](const torch::Tensor& x) { return s.block(1, x); }, x);
     s.block(2, x).square().mean().backward();
   });
+}
+
+TEST(CheckpointedPrograms, ACallOfSeveralUnitsSomeWithoutActivations) {
+  for (const FsdpOptions& options :
+       {FsdpOptions(), checkpointed(), checkpointed(2)}) {
+    expect_same_gradients(
+        [](const Subject& s) {
+          const auto both = [&s](const torch::Tensor& x) {
+            return s.block(1, s.block(0, x));
+          };
+          // The tokens of a batch require no grad.
+          const auto x = checkpoint(both, batch_of(0, 4));
+          s.block(2, x).square().mean().backward();
+        },
+        options);
+  }
 }
 
 TEST(Programs, TheStepAfterAForwardThatThrew) {

@@ -139,10 +139,16 @@ Program random_program(Random& random) {
     options.wrap = wrap_min_numel(40);
   }
   program.microbatches = 1 + below(random, 4);
-  program.text =
-      c10::str(shards, " shards, ", replicas, " replicas, strategy ",
-               static_cast<int>(options.strategy), ", prefetch ",
-               options.prefetch, ", microbatches ", program.microbatches);
+  if (one_in(random, 3)) {
+    options.activation_checkpointing =
+        ActivationCheckpointing{.every = 1 + below(random, 2)};
+  }
+  program.text = c10::str(
+      shards, " shards, ", replicas, " replicas, strategy ",
+      static_cast<int>(options.strategy), ", prefetch ", options.prefetch,
+      ", microbatches ", program.microbatches, ", checkpointed every ",
+      options.activation_checkpointing ? options.activation_checkpointing->every
+                                       : 0);
   return program;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/models/llama.h"
 
+#include <map>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -107,6 +109,36 @@ TEST(Llama, LossIsTheCrossEntropyOfItsLogits) {
   EXPECT_EQ(output.correct.item<int64_t>(),
             logits.argmax(-1).eq(targets).sum().item<int64_t>());
   EXPECT_FALSE(output.logits.defined());
+}
+
+TEST(Llama, LossInChunksHasTheSameGradients) {
+  for (const bool tied : {false, true}) {
+    LlamaConfig config = small_config();
+    config.tie_word_embeddings = tied;
+    const auto run = [&](int64_t chunk) {
+      Unit<Llama> model(config);
+      initialize_all(*model);
+      model->set_loss_chunk(chunk);
+      const at::Tensor tokens = some_tokens(3, 11);
+      at::Tensor targets = tokens.roll(1, 1).clone();
+      targets[0].fill_(ops::kIgnoredTarget);  // a chunk without a target
+      const LlamaOutput output = model(tokens, targets);
+      output.loss.backward();
+      std::map<std::string, at::Tensor> result = {
+          {"loss", output.loss.detach()}, {"correct", output.correct}};
+      for (const auto& parameter : model->named_parameters()) {
+        result[parameter.key()] = parameter.value().grad();
+      }
+      return result;
+    };
+    const auto whole = run(0);
+    for (const int64_t chunk : {1, 8, 11, 33, 100}) {
+      for (const auto& [name, value] : run(chunk)) {
+        EXPECT_TRUE(at::allclose(value, whole.at(name), 1e-5, 1e-7))
+            << name << ", chunks of " << chunk << ", tied: " << tied;
+      }
+    }
+  }
 }
 
 // What reduces gradients takes them as they lie.

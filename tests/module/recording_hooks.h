@@ -25,6 +25,10 @@ struct RecordingHooks : UnitHooks {
     }
   }
   void forward_threw() noexcept override { ++threw; }
+  bool checkpoints() const override { return false; }
+  torch::autograd::edge_list recomputed_edges() override { return {}; }
+  void before_recompute() override {}
+  void after_recompute() noexcept override {}
 };
 
 }  // namespace accordion::testing

@@ -231,6 +231,18 @@ TEST(TrainConfig, TextReadsBackTheSame) {
   EXPECT_EQ(again.sample.prompt, config.sample.prompt);
 }
 
+TEST(TrainConfig, CheckpointedLayersAreAWordOrANumber) {
+  EXPECT_EQ(checkpointed_every("none"), 0);
+  EXPECT_EQ(checkpointed_every("full"), 1);
+  EXPECT_EQ(checkpointed_every("3"), 3);
+  for (const char* wrong :
+       {"", "0", "-2", "2.5", "some", "99999999999999999999"}) {
+    EXPECT_FALSE(checkpointed_every(wrong)) << wrong;
+  }
+  EXPECT_THAT(error_of("", {"memory.activation_checkpointing=most"}),
+              HasSubstr("'memory.activation_checkpointing' is \"most\""));
+}
+
 TEST(TrainConfig, ChangesAreTheKeysWhoseValuesDiffer) {
   const TrainConfig before = parse("");
   EXPECT_THAT(config_changes(before, parse("")), IsEmpty());

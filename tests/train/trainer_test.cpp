@@ -60,6 +60,36 @@ TEST(Trainer, SameRunTwiceIsTheSameBitForBit) {
   EXPECT_EQ(train_in_ranks(3, keys), first);
 }
 
+TEST(Trainer, RunWithoutActivationsIsTheSameBitForBit) {
+  for (const char* dtype : {"fp32", "bf16"}) {
+    for (const char* strategy : {"full_shard", "shard_optimizer"}) {
+      const auto keys =
+          with(fresh_keys(), {"train.steps=5", "train.batch_size=2",
+                              "train.grad_accumulation=2",
+                              std::string("fsdp.param_dtype=") + dtype,
+                              std::string("fsdp.strategy=") + strategy});
+      const auto plain = train_in_ranks(2, keys);
+      for (const char* layers : {"full", "2"}) {
+        const auto key = std::string("memory.activation_checkpointing=");
+        EXPECT_EQ(train_in_ranks(2, with(keys, {key + layers})), plain)
+            << dtype << ", " << strategy << ", " << layers;
+      }
+    }
+  }
+}
+
+TEST(Trainer, LossInChunksFollowsTheWholeOne) {
+  const auto keys =
+      with(fresh_keys(), {"train.steps=5", "train.batch_size=2",
+                          "memory.activation_checkpointing=full"});
+  const auto whole = train_in_ranks(2, keys);
+  for (const char* tokens : {"7", "32"}) {
+    const std::string key = "memory.chunked_loss_tokens=";
+    expect_follows(train_in_ranks(2, with(keys, {key + tokens})), whole, 1e-5,
+                   1e-4);
+  }
+}
+
 TEST(Trainer, FreshRunIsTheSameAtAnyWorldSizeAndAccumulation) {
   const auto keys = with(fresh_keys(), {"train.steps=5"});
   const auto single = train_in_ranks(1, with(keys, {"train.batch_size=6"}));

@@ -6,11 +6,14 @@
 #include <utility>
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/autograd/function.h>
-
-#include "accordion/fsdp/gradient_sink.h"
+#include <torch/csrc/autograd/variable.h>
 
 namespace accordion {
+
+/// Handle of an autograd node: shared_ptr up to LibTorch 2.14, intrusive_ptr
+/// after.
+using NodePtr = decltype(torch::autograd::impl::grad_accumulator(
+    std::declval<const torch::autograd::Variable&>()));
 
 inline constexpr bool kNodesAreShared =
     std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>;
