@@ -125,8 +125,8 @@ auto checkpointed(Function function, Arguments arguments,
 /// `function(args…)`, of which backward keeps the arguments and nothing else:
 /// it calls the function again for what it needs.
 ///
-///     x = accordion::checkpoint([&](const at::Tensor& x) { return mlp(x); },
-///     x);
+///     const auto block = [mlp](at::Tensor x) { return mlp->forward(x); };
+///     x = accordion::checkpoint(block, x);
 ///
 /// Random numbers and autocast are in the second call as they were in the
 /// first. Gradients reach arguments and what the function captured alike. Calls

@@ -41,7 +41,12 @@ class Trainer:
 
 # ---- Accordion ---------------------------------------------------------------------------------
 
-def _bench_command(setting: Setting, cell: Cell, ranks: int) -> list[str]:
+MEMORY_OPTIONS = {"checkpointed": {"memory.activation_checkpointing": "full"},
+                  "checkpointed-2": {"memory.activation_checkpointing": "2"},
+                  "chunked-loss": {"memory.chunked_loss_tokens": 128}}
+
+
+def _bench_command(setting: Setting, cell: Cell, ranks: int, more: dict[str, object] | None = None) -> list[str]:
     keys = {
         "model.config": setting.model_file(cell), "model.init": setting.weights_file(cell),
         "data.path": setting.data, "data.order": "strided", "data.validation_fraction": 0.0,
@@ -49,6 +54,7 @@ def _bench_command(setting: Setting, cell: Cell, ranks: int) -> list[str]:
         "train.steps": WARMUP_STEPS + setting.steps, "optimizer.lr": 3e-4, "optimizer.betas": "[0.9, 0.95]",
         "optimizer.eps": 1e-8, "optimizer.weight_decay": 0.1, "optimizer.decay_norms": "true",
         "optimizer.clip_norm": 1.0, "schedule.name": "constant", "fsdp.param_dtype": cell.dtype,
+        **(more or {}),
     }
     empty = setting.work / "empty.toml"
     empty.write_text("# Every key is given on the command line.\n")
@@ -64,8 +70,12 @@ def _bench(setting: Setting, commands: list[Command]) -> RunResult:
     return runs[0] if len(runs) == 1 else side_by_side(runs)
 
 
-def _accordion(setting: Setting, cell: Cell, log: pathlib.Path) -> RunResult:
-    return _bench(setting, [Command(_bench_command(setting, cell, cell.ranks), log.with_suffix(".json"))])
+def _accordion(name: str, more: dict[str, object] | None = None) -> Trainer:
+    def train(setting: Setting, cell: Cell, log: pathlib.Path) -> RunResult:
+        command = _bench_command(setting, cell, cell.ranks, more)
+        return _bench(setting, [Command(command, log.with_suffix(".json"))])
+
+    return Trainer(name, train)
 
 
 def _accordion_local(setting: Setting, cell: Cell, log: pathlib.Path) -> RunResult:
@@ -120,7 +130,8 @@ def _jax_peer(name: str, *flags: str) -> Trainer:
 
 
 def _all() -> list[Trainer]:
-    trainers = [Trainer("accordion", _accordion), Trainer("accordion-local", _accordion_local, trains_alone=True)]
+    trainers = [_accordion("accordion"), Trainer("accordion-local", _accordion_local, trains_alone=True)]
+    trainers += [_accordion(f"accordion-{option}", keys) for option, keys in MEMORY_OPTIONS.items()]
     for name, flags in {"local": ["--mode", "local"], "ddp": ["--mode", "ddp"],
                         "fsdp2": ["--mode", "fsdp2", "--zero", "3"], "fsdp2-zero2": ["--mode", "fsdp2", "--zero", "2"],
                         "fsdp1": ["--mode", "fsdp1", "--zero", "3"]}.items():
