@@ -77,18 +77,13 @@ class SecondCall {
       before_.devices.push_back(device_context(device.generator.device()));
     }
     apply_context(context);
-    is_first_call = false;
   }
   SecondCall(const SecondCall&) = delete;
   SecondCall& operator=(const SecondCall&) = delete;
-  ~SecondCall() {
-    apply_context(before_);
-    is_first_call = before_is_first_;
-  }
+  ~SecondCall() { apply_context(before_); }
 
  private:
   CallContext before_;
-  bool before_is_first_ = is_first_call;
   at::AutoGradMode with_graph_{true};
 };
 
