@@ -17,6 +17,7 @@
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/fsdp/step_trace.h"
 #include "accordion/fsdp/step_trace_json.h"
+#include "accordion/module/activation_checkpoint.h"
 #include "accordion/module/materialize.h"
 #include "accordion/module/meta_init.h"
 #include "accordion/module/unit.h"
