@@ -140,11 +140,6 @@ UnitSettings make_settings(const UnitMembers& members,
           .stays_in_evaluation = !options.reshard_after_forward.value_or(true)};
 }
 
-const torch::nn::Module& module_of(const UnitMembers& unit) {
-  // A unit is its module: UnitModule derives from both.
-  return dynamic_cast<const torch::nn::Module&>(*unit.unit);
-}
-
 /// By unit, Executor::UnitPlan::reads.
 std::vector<std::vector<int>> units_read(
     const std::vector<UnitMembers>& units) {
@@ -183,13 +178,9 @@ std::vector<bool> checkpointed_units(const WrappedUnits& wrapped,
   std::int64_t chosen = 0;
   for (std::size_t i = 0; i < wrapped.units.size(); ++i) {
     const UnitMembers& unit = wrapped.units[i];
-    std::int64_t numel = 0;
-    for (const MemberParameter& parameter : unit.parameters) {
-      numel += parameter.tensor.numel();
-    }
-    if (unit.parent >= 0 &&
-        policy.chooses(
-            {.name = unit.name, .module = module_of(unit), .numel = numel})) {
+    if (unit.parent >= 0 && policy.chooses({.name = unit.name,
+                                            .module = module_of(unit),
+                                            .numel = numel_of(unit)})) {
       result[i] = ++chosen % every == 0;
     }
   }

@@ -84,10 +84,7 @@ bool watch_outputs(
   const NodePtr node = make_node<OutputNode>(call);
   node->set_next_edges(torch::autograd::collect_next_edges(originals));
   for (at::Tensor* output : watched) {
-    // detach shares memory and version counter, and is no view to autograd.
-    at::Tensor fresh = output->detach();
-    torch::autograd::create_gradient_edge(fresh, node);
-    *output = std::move(fresh);
+    *output = with_node_behind(*output, node);
   }
   return true;
 }

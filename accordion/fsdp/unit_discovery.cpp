@@ -239,6 +239,18 @@ class Discovery {
 
 }  // namespace
 
+const torch::nn::Module& module_of(const UnitMembers& unit) {
+  return dynamic_cast<const torch::nn::Module&>(*unit.unit);
+}
+
+std::int64_t numel_of(const UnitMembers& unit) {
+  std::int64_t numel = 0;
+  for (const MemberParameter& parameter : unit.parameters) {
+    numel += parameter.tensor.numel();
+  }
+  return numel;
+}
+
 PlacementRule placement_rule(const FsdpOptions& options) {
   if (options.placement) {
     return options.placement;

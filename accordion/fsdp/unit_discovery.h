@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +35,11 @@ struct UnitMembers {
   int parent = -1;  ///< index of the unit around it; -1 for the outermost
   std::vector<MemberParameter> parameters = {};
 };
+
+/// A unit is its module: UnitModule derives from both.
+const torch::nn::Module& module_of(const UnitMembers& unit);
+/// Elements of the parameters that it owns.
+std::int64_t numel_of(const UnitMembers& unit);
 
 using PlacementRule =
     std::function<ParameterPlacement(const ParameterInfo& parameter)>;

@@ -4,24 +4,15 @@
 #include <iterator>
 #include <utility>
 
-#include <c10/util/Exception.h>
-
 namespace accordion {
 
 namespace {
 
 WrapCandidate candidate_of(const UnitMembers& members) {
-  // A unit is its module: UnitModule derives from both.
-  const auto* module = dynamic_cast<const torch::nn::Module*>(members.unit);
-  TORCH_INTERNAL_ASSERT(module, "unit '", members.name, "' is no module");
-  std::int64_t numel = 0;
-  for (const MemberParameter& parameter : members.parameters) {
-    numel += parameter.tensor.numel();
-  }
   return {.name = members.name,
-          .module = module,
+          .module = &module_of(members),
           .parent = members.parent,
-          .numel = numel};
+          .numel = numel_of(members)};
 }
 
 }  // namespace

@@ -180,11 +180,12 @@ class CheckpointNode final : public Node {
     std::vector<at::Tensor> arguments;
     std::vector<at::Tensor> wanted;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      arguments.push_back(arguments_[i].unpack().detach());
+      const at::Tensor saved = arguments_[i].unpack();
       if (wants_gradient_[i]) {
-        torch::autograd::create_gradient_edge(arguments.back(),
-                                              make_node<Capture>());
-        wanted.push_back(arguments.back());
+        wanted.push_back(with_node_behind(saved, make_node<Capture>()));
+        arguments.push_back(wanted.back());
+      } else {
+        arguments.push_back(saved.detach());
       }
     }
     run_backward(call_again(arguments), gradients, wanted);
@@ -311,10 +312,7 @@ void record_call(std::span<at::Tensor* const> outputs,
       outputs, inputs, std::move(context), std::move(again), std::move(unit));
   for (at::Tensor* output : outputs) {
     if (is_differentiable(output->scalar_type())) {
-      // Shares memory and version counter, and is no view to autograd.
-      at::Tensor fresh = output->detach();
-      torch::autograd::create_gradient_edge(fresh, node);
-      *output = std::move(fresh);
+      *output = with_node_behind(*output, node);
     }
   }
 }

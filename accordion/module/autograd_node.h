@@ -5,7 +5,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace accordion {
@@ -32,6 +34,16 @@ NodePtr make_node(Args&&... args) {
   } else {
     return c10::make_intrusive<T>(std::forward<Args>(args)...);
   }
+}
+
+/// A tensor of the same memory and version counter with `node` behind it. It is
+/// no view to autograd, so that writing to it in place keeps the node in the
+/// graph.
+inline at::Tensor with_node_behind(const at::Tensor& tensor,
+                                   const NodePtr& node) {
+  at::Tensor result = tensor.detach();
+  torch::autograd::create_gradient_edge(result, node);
+  return result;
 }
 
 }  // namespace accordion

@@ -10,10 +10,17 @@
 
 namespace accordion {
 
+namespace {
+
+/// A unit is its module: UnitModule derives from both.
+const torch::nn::Module& module_of(const UnitBase& unit) {
+  return dynamic_cast<const torch::nn::Module&>(unit);
+}
+
+}  // namespace
+
 std::shared_ptr<const void> UnitBase::owner() const {
-  // A unit is its module: UnitModule derives from both.
-  const auto* module = dynamic_cast<const torch::nn::Module*>(this);
-  return module == nullptr ? nullptr : module->weak_from_this().lock();
+  return module_of(*this).weak_from_this().lock();
 }
 
 bool detail::requires_grad(const std::vector<at::Tensor*>& tensors) {
@@ -23,19 +30,15 @@ bool detail::requires_grad(const std::vector<at::Tensor*>& tensors) {
 }
 
 bool detail::has_trainable(const UnitBase& unit) {
-  const auto* module = dynamic_cast<const torch::nn::Module*>(&unit);
-  return module == nullptr ||
-         std::ranges::any_of(module->parameters(),
-                             [](const at::Tensor& parameter) {
-                               return parameter.requires_grad();
-                             });
+  return std::ranges::any_of(
+      module_of(unit).parameters(),
+      [](const at::Tensor& parameter) { return parameter.requires_grad(); });
 }
 
 void detail::throw_not_repeatable(const UnitBase& unit) {
-  const auto* module = dynamic_cast<const torch::nn::Module*>(&unit);
   TORCH_CHECK_VALUE(
       false, "[activation_checkpointing] the forward of '",
-      module == nullptr ? "a unit" : module->name(),
+      module_of(unit).name(),
       "' takes an argument that cannot be copied, or that it may write to, so "
       "it cannot be called again in backward. Declare it by value or const "
       "reference, or leave the unit out of activation_checkpointing.");

@@ -3,7 +3,6 @@
 
 #include <stdexcept>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,21 +16,16 @@
 namespace accordion {
 namespace {
 
-constexpr const char* kConfig = "trainer/config";
-
 /// How the run differs from the one that saved what was loaded, for a terminal;
 /// "" where it does not.
 std::string changes_since(const LoadResult& loaded, const std::string& saved,
                           const TrainConfig& now) {
-  const auto found = loaded.values.find(kConfig);
-  const std::string* const text =
-      found == loaded.values.end() ? nullptr
-                                   : std::get_if<std::string>(&found->second);
+  const std::string* const text = text_value(loaded.values, kConfigText);
   if (text == nullptr) {
     return {};
   }
   try {
-    const auto changes = config_changes(parse_config(*text, kConfig), now);
+    const auto changes = config_changes(parse_config(*text, kConfigText), now);
     return changes.empty() ? std::string()
                            : fmt::format("changed since {} was saved:\n  {}",
                                          saved, fmt::join(changes, "\n  "));
@@ -124,8 +118,8 @@ CheckpointSaver::Request RunCheckpoints::request(
   const std::string name = step_folder_name(position.step);
   CheckpointSaver::Request request{.path = folder_ / name};
   add_to(request.values, position);
-  request.values[kConfig] = to_toml(run_.config);
-  request.values["model/config.json"] = model_config_;
+  request.values[kConfigText] = to_toml(run_.config);
+  request.values[kModelConfigText] = model_config_;
   // A run that goes on from a checkpoint has what was measured before it.
   request.before_commit = [&report = run_.report] { report.sync(); };
   request.after_commit = [folder = folder_, name,

@@ -19,22 +19,15 @@
 #include "accordion/data/tokenizer.h"
 #include "accordion/models/llama_config.h"
 #include "accordion/models/llama_parameters.h"
+#include "accordion/train/run_position.h"
 #include "accordion/train/train_config.h"
 
 namespace accordion {
 namespace {
 
-/// A text that the trainer put into the checkpoint; null where there is none.
-const std::string* text_value(const CheckpointReader& checkpoint,
-                              std::string_view name) {
-  const CheckpointValues& values = checkpoint.index().values;
-  const auto found = values.find(name);
-  return found == values.end() ? nullptr
-                               : std::get_if<std::string>(&found->second);
-}
-
 std::string model_config(const CheckpointReader& checkpoint) {
-  const std::string* const text = text_value(checkpoint, "model/config.json");
+  const std::string* const text =
+      text_value(checkpoint.index().values, kModelConfigText);
   if (text == nullptr) {
     throw CheckpointError(fmt::format(
         "[export] '{}' holds no text 'model/config.json', which describes the "
@@ -124,7 +117,7 @@ HuggingFaceFolder folder_content(const CheckpointReader& checkpoint,
       LlamaConfig::from_json(text, place + ", model/config.json");
   std::optional<TrainConfig> config;
   if (const std::string* const toml =
-          text_value(checkpoint, "trainer/config")) {
+          text_value(checkpoint.index().values, kConfigText)) {
     config = parse_config(*toml, place + ", trainer/config");
   }
   const std::string tokenizer = tokenizer_name(config, model, options);

@@ -35,6 +35,13 @@ Number number_of(const CheckpointIndex& index, const char* name,
 
 }  // namespace
 
+const std::string* text_value(const CheckpointValues& values,
+                              std::string_view name) {
+  const auto found = values.find(name);
+  return found == values.end() ? nullptr
+                               : std::get_if<std::string>(&found->second);
+}
+
 void add_to(CheckpointValues& values, const RunPosition& position) {
   values[kStep] = position.step;
   values[kSamples] = position.samples;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "accordion/checkpoint/checkpoint_index.h"
 #include "accordion/train/step_guard.h"
@@ -19,6 +20,14 @@ struct RunPosition {
 
   bool operator==(const RunPosition&) const = default;
 };
+
+/// Texts that a checkpoint of a run holds: its configuration, as TOML, and that
+/// of its model.
+inline constexpr const char* kConfigText = "trainer/config";
+inline constexpr const char* kModelConfigText = "model/config.json";
+/// The text of that name; null where there is none.
+const std::string* text_value(const CheckpointValues& values,
+                              std::string_view name);
 
 /// As values of a checkpoint, and back; `place` stands for it in errors.
 ///
