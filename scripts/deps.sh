@@ -14,7 +14,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache
   libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
-  libxxhash-dev libsentencepiece-dev
+  libxxhash-dev libsentencepiece-dev liburing-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang
   libclang-rt-dev iproute2 python3)

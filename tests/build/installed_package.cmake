@@ -19,6 +19,7 @@ run("${CMAKE_COMMAND}" -S "${CONSUMER}" -B "${WORK}/build" -G "${GENERATOR}"
   "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
 run("${CMAKE_COMMAND}" --build "${WORK}/build")
 run("${WORK}/build/layout")
+run("${WORK}/build/offloaded" "${WORK}")
 if(WITH_TORCH)
   run("${WORK}/build/sharded_mlp")
 endif()

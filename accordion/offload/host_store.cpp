@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/offload/host_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "accordion/offload/aligned_memory.h"
+#include "accordion/offload/block_offsets.h"
+#include "accordion/offload/transfer_log.h"
+
+namespace accordion {
+namespace {
+
+using detail::BlockOffsets;
+
+/// What is taken of a pool, given back at the end.
+class PoolShare {
+ public:
+  PoolShare(HostPool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {
+    pool_.take(bytes_);
+  }
+  ~PoolShare() { pool_.give_back(bytes_); }
+  PoolShare(const PoolShare&) = delete;
+  PoolShare& operator=(const PoolShare&) = delete;
+
+ private:
+  HostPool& pool_;
+  const std::int64_t bytes_;
+};
+
+class HostStore final : public OffloadStore {
+ public:
+  HostStore(const std::vector<std::int64_t>& block_bytes, HostPool& pool)
+      : offsets_(block_bytes, "make_host_store"),
+        held_(std::make_shared<Held>(pool, offsets_.total_bytes())) {}
+
+  void start_read(int block, std::span<std::byte> memory) override {
+    copy(place_of(block, memory), memory, {.block = block});
+    traffic_.bytes_read += static_cast<std::int64_t>(memory.size());
+  }
+
+  void start_write(int block, std::span<const std::byte> memory) override {
+    copy(memory, place_of(block, memory), {.is_write = true, .block = block});
+    traffic_.bytes_written += static_cast<std::int64_t>(memory.size());
+  }
+
+  void wait(int block) override { (void)offsets_.bytes(block); }
+  [[nodiscard]] bool in_flight(int block) const override {
+    (void)offsets_.bytes(block);
+    return false;
+  }
+
+  std::shared_ptr<std::byte> map(int first, int last) override {
+    const std::span<std::byte> memory =
+        held_->memory.part(offsets_.begin(first), offsets_.bytes(first, last));
+    return {held_, memory.data()};
+  }
+
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format("copies, {} bytes of host memory",
+                       offsets_.total_bytes());
+  }
+  [[nodiscard]] std::int64_t held_bytes() const override {
+    return offsets_.total_bytes();
+  }
+  [[nodiscard]] OffloadTraffic traffic() const override { return traffic_; }
+
+  void record_transfers(bool on) override { log_.record(on); }
+  std::vector<TransferSpan> take_transfers() override { return log_.take(); }
+
+ private:
+  struct Held {
+    Held(HostPool& pool, std::int64_t bytes)
+        : share(pool, bytes), memory(bytes, "offloaded blocks") {}
+    PoolShare share;
+    detail::AlignedMemory memory;
+  };
+
+  [[nodiscard]] std::span<std::byte> place_of(
+      int block, std::span<const std::byte> memory) const {
+    offsets_.check_memory(block, memory);
+    return held_->memory.part(offsets_.begin(block), offsets_.bytes(block));
+  }
+
+  void copy(std::span<const std::byte> from, std::span<std::byte> to,
+            TransferSpan span) {
+    const auto now_ns = [] {
+      return std::chrono::nanoseconds(
+                 std::chrono::steady_clock::now().time_since_epoch())
+          .count();
+    };
+    span.bytes = static_cast<std::int64_t>(from.size());
+    span.begin_ns = now_ns();
+    std::ranges::copy(from, to.begin());
+    span.end_ns = now_ns();
+    traffic_.seconds_in_flight +=
+        static_cast<double>(span.end_ns - span.begin_ns) / 1e9;
+    log_.add(span);
+  }
+
+  const BlockOffsets offsets_;
+  const std::shared_ptr<Held> held_;  // also by those who mapped blocks
+  OffloadTraffic traffic_;
+  detail::TransferLog log_;
+};
+
+}  // namespace
+
+std::int64_t HostPool::held_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return held_bytes_;
+}
+
+std::int64_t HostPool::peak_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_bytes_;
+}
+
+void HostPool::take(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > limit_bytes_ - held_bytes_) {
+    throw OffloadError(fmt::format(
+        "[HostPool] {} bytes are wanted, and {} of {} are held already: raise "
+        "the limit of the pool, or offload less.",
+        bytes, held_bytes_, limit_bytes_));
+  }
+  held_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, held_bytes_);
+}
+
+void HostPool::give_back(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  held_bytes_ -= bytes;
+}
+
+std::unique_ptr<OffloadStore> make_host_store(
+    const std::vector<std::int64_t>& block_bytes, HostPool& pool) {
+  return std::make_unique<HostStore>(block_bytes, pool);
+}
+
+}  // namespace accordion

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accordion/offload/aligned_memory.h"
+#include "accordion/offload/offload_store.h"
+
+namespace accordion {
+
+/// What became of a block while it was held.
+enum class Use { Unchanged, Changed };
+
+/// What has happened since the buffers were made.
+struct OffloadCounters : OffloadTraffic {
+  /// Blocks acquired that had to come from the store,
+  std::int64_t reads = 0;
+  /// and those of them that were there when they were acquired.
+  std::int64_t reads_in_time = 0;
+  /// In acquire(), for a read or for a buffer.
+  double seconds_waited = 0;
+};
+
+/// A bounded number of buffers through which the blocks of a store pass: read
+/// ahead, written behind.
+///
+/// // [Note: buffers]
+/// A buffer is free, or has a block that is arriving, held, leaving (it is
+/// being written) or clean: the store has the same bytes, so the buffer may be
+/// given to another block. A block that still has its buffer is not read again.
+/// Who needs a buffer takes a free one; else the clean one that was used
+/// longest ago; acquire() then waits for the write that began first, and at
+/// last gives up the block that was prefetched last. What prefetch() promised
+/// is not taken by another prefetch().
+///
+///     StagedBlocks moments(make_nvme_store({folder, bytes}), bytes, 3);
+///     for (int unit = 0; unit < num_units; ++unit) {
+///       moments.prefetch(unit + 1 < num_units ? unit + 1 : 0);
+///       update(unit, moments.acquire(unit));
+///       moments.release(unit, Use::Changed);
+///     }
+///
+/// Memory   `buffers` times the largest block, rounded up to kOffloadAlignment;
+///          taken at once
+/// Threads  one at a time; transfers go on without calls
+/// Throws   OffloadError where a transfer failed or took too long: also from
+///          calls for another block, which were to get its buffer. It is thrown
+///          again then, as the block cannot be had. std::logic_error for calls
+///          that do not fit each other
+class StagedBlocks {
+ public:
+  /// `block_bytes`: those with which the store was made. One buffer or more;
+  /// two let one block be read or written while another is held, three do both.
+  ///
+  /// Throws  OffloadError where the memory is not there
+  StagedBlocks(std::unique_ptr<OffloadStore> store,
+               std::vector<std::int64_t> block_bytes, int buffers);
+  /// Ends transfers that are under way. What was not flushed need not be in the
+  /// store, which goes as well.
+  ~StagedBlocks() = default;
+  StagedBlocks(const StagedBlocks&) = delete;
+  StagedBlocks& operator=(const StagedBlocks&) = delete;
+
+  /// Begins to read the block where that needs no waiting for a buffer; else
+  /// does nothing. Whether acquire() will find the block there or on its way; a
+  /// block that was never written is, as it needs no read.
+  bool prefetch(int block);
+
+  /// The bytes of the block, to be read and changed until release(); reads them
+  /// now where they were not prefetched. Zeros, without a read, where they were
+  /// never released as changed.
+  ///
+  /// Throws  std::logic_error where the block is held already, or where all
+  ///         buffers are held
+  std::span<std::byte> acquire(int block);
+
+  /// Ends the use of the block. Changed: begins to write it. Unchanged: its
+  /// bytes are those that acquire() returned.
+  void release(int block, Use use);
+
+  /// Waits until every changed block is in the store.
+  void flush();
+
+  /// The store's own memory of blocks [first, last), one after the other: to
+  /// read and write many of them outside of buffers (OffloadStore::map).
+  ///
+  /// Requires  none of them is held, and none is prefetched, acquired or
+  ///           released before its last use
+  std::shared_ptr<std::byte> map(int first, int last);
+
+  [[nodiscard]] std::int64_t buffer_bytes() const;
+  [[nodiscard]] OffloadCounters counters() const;
+  [[nodiscard]] const OffloadStore& store() const { return *store_; }
+  /// See OffloadStore.
+  void record_transfers(bool on) { store_->record_transfers(on); }
+  std::vector<TransferSpan> take_transfers() {
+    return store_->take_transfers();
+  }
+  /// "3 buffers of 8192 bytes; " and what the store says of itself.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  enum class State { Free, Arriving, Held, Leaving, Clean };
+  struct Buffer {
+    State state = State::Free;
+    int block = -1;             // whose bytes are or will be there
+    bool wanted = false;        // by a prefetch() that acquire() will follow
+    std::int64_t last_use = 0;  // release() or prefetch(), in order
+  };
+
+  void check_block(int block) const;
+  [[nodiscard]] Buffer* buffer_of(int block);
+  [[nodiscard]] std::span<std::byte> memory_of(const Buffer& buffer,
+                                               int block) const;
+  void settle_finished();
+  void settle(Buffer& buffer);
+  void start_read(Buffer& buffer, int block);
+  [[nodiscard]] Buffer* find_idle();
+  Buffer& wait_for_idle();
+  Buffer& bring(int block);
+
+  const std::vector<std::int64_t> block_bytes_;
+  const std::int64_t bytes_per_buffer_;
+  std::vector<Buffer> buffers_;
+  const detail::AlignedMemory memory_;
+  std::unique_ptr<OffloadStore> store_;  // ends first: it uses the memory
+  std::vector<bool> written_;            // by block
+  std::int64_t uses_ = 0;
+  OffloadCounters counters_;  // without the store's traffic
+};
+
+}  // namespace accordion

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "accordion/offload/offload_store.h"
+
+namespace accordion::detail {
+
+/// Transfers that ended, where they are to be recorded.
+///
+/// Threads  any
+class TransferLog {
+ public:
+  void record(bool on) {
+    const std::lock_guard lock(mutex_);
+    on_ = on;
+    spans_.clear();
+  }
+  void add(const TransferSpan& span) {
+    const std::lock_guard lock(mutex_);
+    if (on_) {
+      spans_.push_back(span);
+    }
+  }
+  std::vector<TransferSpan> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(spans_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  bool on_ = false;
+  std::vector<TransferSpan> spans_;
+};
+
+}  // namespace accordion::detail
