@@ -149,6 +149,27 @@ void join_pass(torch::nn::Module& root) {
   units_below(root, "join_pass").front().executor().join_pass();
 }
 
+void set_unit_step(torch::nn::Module& root,
+                   std::function<void(const CompleteUnit& unit)> step) {
+  const FsdpState& state = unsettled_state(root, "set_unit_step");
+  Executor& executor = *state.executor;
+  TORCH_CHECK_VALUE(state.options.step_in_backward,
+                    "[set_unit_step] the module was sharded without "
+                    "step_in_backward, so its gradients stay for a step after "
+                    "backward. Set FsdpOptions::step_in_backward.");
+  if (!step) {
+    executor.set_unit_step({});
+    return;
+  }
+  TORCH_CHECK_VALUE(!executor.has_unit_step(),
+                    "[set_unit_step] an optimizer steps the module in backward "
+                    "already. Let one StepInBackward live at a time.");
+  executor.set_unit_step([&executor, step = std::move(step)](int unit) {
+    const FsdpUnit& u = *executor.units()[static_cast<std::size_t>(unit)];
+    step({.name = u.name(), .sum_of_squares = u.gradient_squares()});
+  });
+}
+
 void set_step_trace(torch::nn::Module& root, std::shared_ptr<StepTrace> trace) {
   sharded_state(root, "set_step_trace").executor->set_trace(std::move(trace));
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -125,6 +127,26 @@ void set_backward_prefetch(torch::nn::Module& unit,
 /// Comm    the collectives of a pass, or of what is left of it
 /// Throws  c10::ValueError inside a pass that left its schedule
 void join_pass(torch::nn::Module& root);
+
+// ---- Stepping in backward ---------------------------------------------------
+
+/// A unit whose gradient is complete, under FsdpOptions::step_in_backward.
+struct CompleteUnit {
+  const std::string& name;  ///< FQN; "" for the root
+  /// Of the gradient, this rank's share: the sum over the ranks of
+  /// shard_communicator is that of the whole gradient.
+  double sum_of_squares = 0.0;
+};
+
+/// Lets `step` update the parameters of each unit, in backward, where
+/// `.grad()` of its pieces is defined only while it runs. Called for the same
+/// units in the same order on every rank, so it may communicate. An empty one
+/// takes it away. StepInBackward does this for an AdamW.
+///
+/// Throws c10::ValueError for a module that was sharded without
+///        step_in_backward, or has a step already
+void set_unit_step(torch::nn::Module& root,
+                   std::function<void(const CompleteUnit& unit)> step);
 
 // ---- Measuring -------------------------------------------------------------
 

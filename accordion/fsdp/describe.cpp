@@ -190,13 +190,15 @@ ModuleDescription describe(const torch::nn::Module& root) {
       .precision = state.options.precision,
       .prefetch = state.options.prefetch,
       .prefetch_bytes = state.options.prefetch_bytes,
+      .step_in_backward = state.options.step_in_backward,
       .ignored = ignored_parameters(state, registry),
       .bytes = sharded_bytes(root)};
   for (std::size_t i = 0; i < executor.units().size(); ++i) {
     UnitDescription unit = describe_unit(*executor.units()[i], registry);
     unit.parent = parent_of(unit.name, result.units);
-    unit.reshard_after_forward =
-        executor.settings_of(static_cast<int>(i)).reshard_after_forward;
+    const UnitSettings& settings = executor.settings_of(static_cast<int>(i));
+    unit.reshard_after_forward = settings.reshard_after_forward;
+    unit.checkpoints_activations = settings.checkpoints_activations;
     result.units.push_back(std::move(unit));
   }
   mark_per_token(result.units);

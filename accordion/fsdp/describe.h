@@ -39,6 +39,7 @@ struct UnitDescription {
   std::string name = {};  ///< FQN; "" for the root
   int parent = -1;        ///< index of the unit around it; -1 for the outermost
   bool reshard_after_forward = true;
+  bool checkpoints_activations = false;
   std::vector<ParameterDescription> parameters = {};
   std::vector<Section> sections = {};
   std::int64_t shard_bytes = 0;      ///< of this rank, padding included
@@ -56,6 +57,7 @@ struct ModuleDescription {
   MixedPrecision precision = {};
   int prefetch = 1;
   std::int64_t prefetch_bytes = 0;
+  bool step_in_backward = false;
   std::vector<UnitDescription> units = {};  ///< outer before inner
   /// Parameters that were left alone; of these, names and shapes.
   std::vector<ParameterDescription> ignored = {};

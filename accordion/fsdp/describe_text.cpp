@@ -84,6 +84,9 @@ void write_head(std::string& text, const ModuleDescription& net) {
   if (net.prefetch_bytes > 0) {
     fmt::format_to(out, " up to {}", bytes_text(net.prefetch_bytes));
   }
+  if (net.step_in_backward) {
+    text += ", steps in backward";
+  }
   precision("parameters", net.precision.param_dtype);
   precision("reduction", net.precision.reduce_dtype);
   precision("outputs", net.precision.output_dtype);
@@ -103,11 +106,12 @@ void write_parameter(std::string& text, const ParameterDescription& parameter) {
 void write_unit(std::string& text, const UnitDescription& unit) {
   fmt::format_to(
       std::back_inserter(text),
-      "\nunit {}: {} elements, shard {}, gathered {}, gradients {}{}\n",
+      "\nunit {}: {} elements, shard {}, gathered {}, gradients {}{}{}\n",
       unit.name.empty() ? "(root)" : unit.name, unit.numel(),
       bytes_text(unit.shard_bytes), bytes_text(unit.unsharded_bytes),
       bytes_text(unit.gradient_bytes),
-      unit.reshard_after_forward ? "" : ", kept from forward to backward");
+      unit.reshard_after_forward ? "" : ", kept from forward to backward",
+      unit.checkpoints_activations ? ", activations recomputed" : "");
   for (const Section& section : unit.sections) {
     fmt::format_to(
         std::back_inserter(text),

@@ -57,8 +57,8 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
     settings_.push_back(plan.settings);
     reads_.push_back(std::move(plan.reads));
     units_.push_back(std::make_shared<FsdpUnit>(
-        std::move(plan.members), std::move(plan.groups), options_.precision,
-        *this, static_cast<int>(units_.size())));
+        std::move(plan.members), std::move(plan.groups), options_, *this,
+        static_cast<int>(units_.size())));
   }
 }
 
@@ -80,6 +80,7 @@ void Executor::attach() {
       {.depth = options_.prefetch, .max_bytes = options_.prefetch_bytes});
   pools_->parameters.fit(schedule.parameter_slots);
   pools_->gradients.fit(schedule.gradient_slots);
+  pools_->gradient_shards.fit(schedule.gradient_shard_slots);
 }
 
 // ---- Forward ---------------------------------------------------------------

@@ -99,6 +99,11 @@ class Executor : public FsdpUnit::Listener,
   void before_recompute(int unit);
   void after_recompute(int unit) noexcept;
 
+  /// Called when a unit's gradient is complete, where it does not stay.
+  using UnitStep = std::function<void(int unit)>;
+  void set_unit_step(UnitStep step) { unit_step_ = std::move(step); }
+  [[nodiscard]] bool has_unit_step() const { return unit_step_ != nullptr; }
+
   // ---- Controls ----
 
   /// Null, as at first, records nothing.
@@ -131,6 +136,7 @@ class Executor : public FsdpUnit::Listener,
     int pending_inputs = 0;           ///< leave_backward still to come
     bool awaits_recomputed = false;   ///< a checkpointed call still to come
     bool wanted_by_backward = false;  ///< a recorded forward ended
+    bool stepped = false;
   };
 
   // Markers: executor.cpp.
@@ -142,6 +148,7 @@ class Executor : public FsdpUnit::Listener,
 
   // The pass: executor_pass.cpp.
   void begin_pass(const std::optional<Action>& first);
+  void check_steps() const;
   void end_pass();
   void abandon_pass() noexcept;
   void follow(const StepSchedule& schedule);
@@ -167,10 +174,11 @@ class Executor : public FsdpUnit::Listener,
   void reshard(int unit);
   void begin_gradients(int unit, int slot);
   void end_gradients(int unit);
-  void start_reduce(int unit);
+  void start_reduce(int unit, int slot);
   void finish_reduce(int unit);
   void start_all_reduce(int unit);
   void finish_all_reduce(int unit);
+  void step(int unit);
   void finish_reduction_of(int unit);
   void finish_reductions();
   void reduce_leftovers();
@@ -210,11 +218,13 @@ class Executor : public FsdpUnit::Listener,
   StepSchedule schedule_;  // of this pass, or the last
   SlotMap parameter_map_;  // of schedule_
   SlotMap gradient_map_;
+  SlotMap gradient_shard_map_;
   std::vector<ScheduledUnit> pass_;  // what this pass, or the last, is to do
   std::vector<Action> recorded_;     // markers of this pass
   std::size_t cursor_ = 0;           // next action of schedule_
   std::shared_ptr<StepTrace> trace_;
   OutputWatch output_watch_;
+  UnitStep unit_step_;
   /// Not null in a pass that began without a schedule.
   std::unique_ptr<RankTurns> turns_;
   std::vector<int> unended_;  // units whose forward threw, of which peers wait

@@ -34,7 +34,7 @@ void Executor::do_action(const Action& action) {
       end_gradients(action.unit);
       return;
     case ActionKind::Reduce:
-      start_reduce(action.unit);
+      start_reduce(action.unit, action.slot);
       return;
     case ActionKind::FinishReduce:
       finish_reduce(action.unit);
@@ -44,6 +44,9 @@ void Executor::do_action(const Action& action) {
       return;
     case ActionKind::FinishAllReduce:
       finish_all_reduce(action.unit);
+      return;
+    case ActionKind::Step:
+      step(action.unit);
       return;
     case ActionKind::ForwardEnd:
       return;
@@ -74,12 +77,12 @@ void Executor::on_demand(ActionKind kind, int unit, bool still_open) {
       end_gradients(unit);
       if (is.reduces &&
           unit_at(unit).gradient_state() == GradientState::Whole) {
-        start_reduce(unit);
-        finish_reduction_of(unit);
+        start_reduce(unit, kNoSlot);
       }
       if (!is.ends_unsharded) {
         reshard(unit);
       }
+      finish_reduction_of(unit);
       return;
     default:
       TORCH_INTERNAL_ASSERT(false, "not a marker");
@@ -151,6 +154,11 @@ void Executor::begin_gradients(int unit, int slot) {
     return;
   }
   finish_reduction_of(unit);
+  TORCH_CHECK_VALUE(!progress_of(unit).stepped, "[fully_shard] backward of ",
+                    display_name(is),
+                    " begins again after the optimizer stepped it in this "
+                    "backward. Where a unit's calls are not all part of one "
+                    "backward, shard without step_in_backward.");
   const TraceScope span = traced(SpanKind::BeginGradients, unit);
   switch (u.gradient_state()) {
     case GradientState::None: {
@@ -176,14 +184,18 @@ void Executor::end_gradients(int unit) {
   }
 }
 
-void Executor::start_reduce(int unit) {
+void Executor::start_reduce(int unit, int slot) {
   const TraceScope span = traced(SpanKind::StartReduce, unit);
   // The mean over all ranks: what is left of it to an all-reduce over replicas
   // is the mean over those.
   const CommGroups& groups = unit_at(unit).groups();
   const double divisor =
       pass_settings_.divide_factor.value_or(groups.num_ranks());
-  unit_at(unit).start_reduce(groups.num_replicas() / divisor);
+  CommBuffer* shards = nullptr;
+  if (const std::int64_t bytes = unit_at(unit).gradient_shard_bytes()) {
+    shards = &pools_->gradient_shards.take(gradient_shard_map_, slot, bytes);
+  }
+  unit_at(unit).start_reduce(groups.num_replicas() / divisor, shards);
 }
 
 void Executor::finish_reduce(int unit) {
@@ -201,6 +213,18 @@ void Executor::finish_all_reduce(int unit) {
   unit_at(unit).finish_all_reduce();
 }
 
+void Executor::step(int unit) {
+  const TraceScope span = traced(SpanKind::Optimizer, unit);
+  TORCH_CHECK_VALUE(unit_step_,
+                    "[fully_shard] the module was sharded with "
+                    "step_in_backward, and no optimizer steps it. Make an "
+                    "accordion::StepInBackward, which lives as long as the "
+                    "training, before the first backward.");
+  unit_step_(unit);
+  progress_of(unit).stepped = true;
+  pools_->gradient_shards.put_back(unit_at(unit).free_gradient_shards());
+}
+
 void Executor::finish_reduction_of(int unit) {
   FsdpUnit& u = unit_at(unit);
   if (u.gradient_state() == GradientState::Reducing) {
@@ -211,6 +235,9 @@ void Executor::finish_reduction_of(int unit) {
   }
   if (u.gradient_state() == GradientState::AllReducing) {
     finish_all_reduce(unit);
+  }
+  if (u.gradient_state() == GradientState::Sharded) {
+    step(unit);
   }
 }
 
@@ -225,12 +252,12 @@ void Executor::reduce_leftovers() {
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
     FsdpUnit& u = unit_at(unit);
     if (u.gradient_state() == GradientState::Whole && described(unit).reduces) {
-      start_reduce(unit);
+      start_reduce(unit, kNoSlot);
     }
     finish_reduction_of(unit);
     if (u.has_partial_gradients() && described(unit).all_reduce_bytes > 0) {
       start_all_reduce(unit);
-      finish_all_reduce(unit);
+      finish_reduction_of(unit);
     }
   }
 }

@@ -46,6 +46,7 @@ std::vector<ScheduledUnit> Executor::describe_pass() const {
             held || !reduce ? GradientUse::KeptWhole : GradientUse::Reduced),
         .all_reduce_bytes =
             all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
+        .gradient_shard_bytes = reduce ? unit.gradient_shard_bytes() : 0,
         .kept = !settings.reshard_after_forward ||
                 !settings.reshard_after_backward || stays,
         .begins_unsharded =
@@ -65,6 +66,30 @@ void Executor::follow(const StepSchedule& schedule) {
     schedule_ = schedule;
     parameter_map_ = pools_->parameters.fit(schedule_.parameter_slots);
     gradient_map_ = pools_->gradients.fit(schedule_.gradient_slots);
+    gradient_shard_map_ =
+        pools_->gradient_shards.fit(schedule_.gradient_shard_slots);
+  }
+}
+
+/// What is reduced is stepped with, and gone: it has to be the whole gradient.
+void Executor::check_steps() const {
+  for (std::size_t i = 0; i < pass_.size(); ++i) {
+    const ScheduledUnit& unit = pass_[i];
+    if (unit.gradient_shard_bytes == 0) {
+      continue;
+    }
+    TORCH_CHECK_VALUE(
+        pass_settings_.is_last_backward,
+        "[fully_shard] with step_in_backward, a backward that is not the last "
+        "of its step would step ",
+        display_name(unit),
+        ". Set FsdpOptions::accumulation to Accumulation::Unsharded, which "
+        "adds gradients up whole until the last.");
+    TORCH_CHECK_VALUE(
+        unit.all_reduce_bytes == units_[i]->all_reduce_bytes(),
+        "[fully_shard] with step_in_backward, ", display_name(unit),
+        " would be stepped with a gradient that is not all-reduced over the "
+        "replicas. Leave set_requires_all_reduce on.");
   }
 }
 
@@ -79,10 +104,14 @@ void Executor::begin_pass(const std::optional<Action>& first) {
     ++trainable_version_;
     schedules_.clear();
   }
+  pass_ = describe_pass();
+  check_steps();
   pass_open_ = true;
   recorded_.clear();
   cursor_ = 0;
-  pass_ = describe_pass();
+  for (Progress& progress : progress_) {
+    progress.stepped = false;
+  }
   left_at_.reset();
   unended_.clear();
   turns_.reset();
@@ -146,8 +175,12 @@ void Executor::abandon_pass() noexcept {
   // flight is dropped, and the next pass runs on demand.
   try {
     for (std::size_t i = 0; i < units_.size(); ++i) {
-      if (CommBuffer* slot = units_[i]->drop_gradients()) {
-        pools_->gradients.put_back(*slot);
+      const FsdpUnit::DroppedSlots slots = units_[i]->drop_gradients();
+      if (slots.gradients != nullptr) {
+        pools_->gradients.put_back(*slots.gradients);
+      }
+      if (slots.shards != nullptr) {
+        pools_->gradient_shards.put_back(*slots.shards);
       }
       progress_[i] = Progress();
     }

@@ -39,15 +39,16 @@ at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
 }  // namespace
 
 FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
-                   const MixedPrecision& precision, Listener& listener,
-                   int number)
+                   const FsdpOptions& options, Listener& listener, int number)
     : name_(std::move(members.name)),
       groups_(std::move(groups)),
       label_(groups_.label(name_)),
-      reduce_dtype_(precision.reduce_dtype),
+      reduce_dtype_(options.precision.reduce_dtype),
+      frees_gradients_(options.step_in_backward),
       listener_(listener),
       number_(number),
-      layout_(layout_of(members, precision, groups_.gather->world_size())) {
+      layout_(
+          layout_of(members, options.precision, groups_.gather->world_size())) {
   const at::NoGradGuard no_grad;
   make_sections();
   make_parameters(members.parameters);
@@ -59,9 +60,9 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
 
 FsdpUnit::~FsdpUnit() = default;
 
-UnshardedStorage FsdpUnit::make_unsharded(const SectionState& section) const {
+SlotStorage FsdpUnit::make_unsharded(const SectionState& section) const {
   if (section.source == WholeSource::Resident) {
-    return UnshardedStorage(section.shard.storage());
+    return SlotStorage(section.shard.storage());
   }
   return {
       section.unsharded_bytes(),
@@ -151,17 +152,18 @@ bool FsdpUnit::update_trainable() {
           return parameters_[static_cast<std::size_t>(index)].wants_gradient();
         });
     if (section.trainable && !section.gradient.defined()) {
-      // Kept when frozen again: optimizers may hold it.
-      section.gradient = at::zeros_like(section.shard);
+      make_gradient(section);  // kept when frozen again: optimizers hold it
     }
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& parameter = parameters_[i];
     const bool trainable = parameter.wants_gradient();
-    parameter.set_piece_gradient(
-        trainable ? piece_of(section_of(static_cast<int>(i)).gradient,
-                             parameter.piece())
-                  : at::Tensor());
+    const SectionState& section = section_of(static_cast<int>(i));
+    parameter.set_piece_gradient(trainable ? section.gradient_storage.view(
+                                                 parameter.piece().shard_offset,
+                                                 parameter.piece().local_shape,
+                                                 section.gradient.scalar_type())
+                                           : at::Tensor());
     if (parameter_state_ == ParameterState::Unsharded) {
       // Shown before it had a gradient to receive, and maybe never again.
       parameter.show_unsharded(weak_from_this());
@@ -171,8 +173,32 @@ bool FsdpUnit::update_trainable() {
   return true;
 }
 
-/// Where each section's gradients lie in the slot.
+/// A gradient that does not stay has no memory yet.
+void FsdpUnit::make_gradient(SectionState& section) const {
+  const at::Tensor& shard = section.shard;
+  section.gradient_storage =
+      frees_gradients_
+          ? SlotStorage(static_cast<std::int64_t>(shard.nbytes()),
+                        "[fully_shard] gradients of unit '" + name_ +
+                            "' were read outside of its step. With "
+                            "FsdpOptions::step_in_backward they exist only in "
+                            "backward, until the optimizer has stepped the "
+                            "unit.")
+          : SlotStorage(at::zeros_like(shard).storage());
+  section.gradient =
+      section.gradient_storage.view(0, shard.sizes(), shard.scalar_type());
+}
+
+/// Where each section's gradients lie in the slots.
 void FsdpUnit::place_gradients() {
+  gradient_shard_bytes_ = 0;
+  for (SectionState& section : sections_) {
+    if (frees_gradients_ && section.trainable) {
+      section.gradient_shard_offset = gradient_shard_bytes_;
+      gradient_shard_bytes_ +=
+          aligned(static_cast<std::int64_t>(section.shard.nbytes()));
+    }
+  }
   for (const GradientUse use : {GradientUse::Reduced, GradientUse::KeptWhole}) {
     const auto u = static_cast<std::size_t>(use);
     gradient_bytes_[u] = 0;
@@ -202,6 +228,15 @@ void FsdpUnit::attach() {
 
 std::int64_t FsdpUnit::gradient_bytes(GradientUse use) const {
   return gradient_bytes_[static_cast<std::size_t>(use)];
+}
+
+double FsdpUnit::gradient_squares() const {
+  double sum = 0;
+  for (const SectionState& section : sections_) {
+    const bool counts = section.sharded || groups_.gather->rank() == 0;
+    sum += section.trainable && counts ? section.gradient_squares : 0;
+  }
+  return sum;
 }
 
 std::int64_t FsdpUnit::all_reduce_bytes() const {

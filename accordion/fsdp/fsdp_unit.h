@@ -24,13 +24,15 @@ enum class ParameterState {
   Unsharded,   ///< the module holds whole parameters [unsharded_bytes]
 };
 
-/// Gradients of a unit's whole parameters.
+/// Gradients of a unit. Where they do not stay as shards, from Reducing on
+/// gradient_shard_bytes more.
 enum class GradientState {
   None,         ///< [0]
   Collecting,   ///< backward writes them to a slot [gradient_bytes]
   Whole,        ///< complete, and kept for the next pass [gradient_bytes]
   Reducing,     ///< a reduction reads the slot [gradient_bytes]
   AllReducing,  ///< the shards are being summed over replicas [0]
+  Sharded,      ///< complete shards that go with the unit's step [0]
 };
 
 /// A section in the stored dtype, whole: [padded_numel] each.
@@ -56,8 +58,8 @@ class FsdpUnit : public GradientReceiver,
 
   /// Cuts the members' parameters into shards, whose memory replaces theirs.
   /// `number` is what the listener knows it by.
-  FsdpUnit(UnitMembers members, CommGroups groups,
-           const MixedPrecision& precision, Listener& listener, int number);
+  FsdpUnit(UnitMembers members, CommGroups groups, const FsdpOptions& options,
+           Listener& listener, int number);
   ~FsdpUnit() override;
   FsdpUnit(const FsdpUnit&) = delete;
   FsdpUnit& operator=(const FsdpUnit&) = delete;
@@ -87,6 +89,13 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] std::int64_t whole_gradient_bytes() const {
     return gradient_slot_ == nullptr ? 0 : gradient_bytes(gradient_use_);
   }
+  /// Bytes of the slot for sharded gradients; 0 where they stay.
+  [[nodiscard]] std::int64_t gradient_shard_bytes() const {
+    return gradient_shard_bytes_;
+  }
+  /// The sum of squares of this rank's share of the reduced gradients. What all
+  /// ranks hold whole counts on rank 0.
+  [[nodiscard]] double gradient_squares() const;
   /// Bytes of the all-reduce over replicas; 0 without replicas.
   [[nodiscard]] std::int64_t all_reduce_bytes() const;
   /// Bytes of the copy that stays between forward and backward where
@@ -138,15 +147,15 @@ class FsdpUnit : public GradientReceiver,
   /// Collecting -> Whole.
   void keep_gradients();
   /// Collecting or Whole -> Reducing. Gradients that did not arrive count as
-  /// zero.
+  /// zero. Sharded gradients go to `shards` where they do not stay.
   ///
   /// Comm  one grouped reduce-scatter of sharded sections and one grouped
   ///       all-reduce of whole ones, of gradient_bytes() together; the sum is
   ///       multiplied by `scale`
-  void start_reduce(double scale);
-  /// Reducing -> None. The result was added to, or has become, `.grad()` of the
-  /// pieces; with replicas it is a partial sum until they are all-reduced.
-  /// Returns the slot. Throws CommError.
+  void start_reduce(double scale, CommBuffer* shards);
+  /// Reducing -> None or Sharded. The result was added to, or has become,
+  /// `.grad()` of the pieces; with replicas it is a partial sum until they are
+  /// all-reduced. Returns the slot. Throws CommError.
   CommBuffer& finish_reduce();
   /// Whether the gradients are partial sums, of the shard axis only.
   [[nodiscard]] bool has_partial_gradients() const { return partial_; }
@@ -154,10 +163,17 @@ class FsdpUnit : public GradientReceiver,
   ///
   /// Comm  one grouped all-reduce over replicas of all_reduce_bytes(); the mean
   void start_all_reduce();
-  /// AllReducing -> None. Throws CommError.
+  /// AllReducing -> None or Sharded. Throws CommError.
   void finish_all_reduce();
-  /// Any -> None, without a result: for a step that failed.
-  CommBuffer* drop_gradients();
+  /// Sharded -> None: `.grad()` is undefined. Returns the slot of the shards.
+  CommBuffer& free_gradient_shards();
+  /// Any -> None, without a result: for a step that failed. Slots that were
+  /// held, else null.
+  struct DroppedSlots {
+    CommBuffer* gradients = nullptr;
+    CommBuffer* shards = nullptr;
+  };
+  DroppedSlots drop_gradients();
 
   // ---- Whole parameters outside of passes: unit_whole.cpp ----
 
@@ -193,9 +209,10 @@ class FsdpUnit : public GradientReceiver,
  private:
   void make_sections();
   void make_parameters(const std::vector<MemberParameter>& members);
-  [[nodiscard]] UnshardedStorage make_unsharded(
-      const SectionState& section) const;
+  [[nodiscard]] SlotStorage make_unsharded(const SectionState& section) const;
+  void make_gradient(SectionState& section) const;
   void place_gradients();
+  void bind_gradient_shards(CommBuffer* slot);
   [[nodiscard]] DType gradient_dtype(const SectionState& section,
                                      GradientUse use) const;
   [[nodiscard]] SectionState& section_of(int parameter) {
@@ -211,12 +228,13 @@ class FsdpUnit : public GradientReceiver,
   void store_gradient(int parameter, const at::Tensor& gradient);
   void zero_missing_gradients();
   [[nodiscard]] bool prepare_accumulation(const SectionState& section);
-  void publish_gradients();
+  void complete_gradients();
 
   std::string name_;
   CommGroups groups_;
   std::string label_;  // of its collectives
   std::optional<c10::ScalarType> reduce_dtype_;
+  bool frees_gradients_;  // once the unit was stepped
   Listener& listener_;
   int number_;
   UnitLayout layout_;
@@ -227,6 +245,7 @@ class FsdpUnit : public GradientReceiver,
   std::vector<int> sources_;
   std::int64_t slot_bytes_ = 0;
   std::int64_t gradient_bytes_[2] = {0, 0};  // by GradientUse
+  std::int64_t gradient_shard_bytes_ = 0;
 
   ParameterState parameter_state_ = ParameterState::Sharded;
   CommBuffer* parameter_slot_ = nullptr;
@@ -237,6 +256,7 @@ class FsdpUnit : public GradientReceiver,
   GradientState gradient_state_ = GradientState::None;
   GradientUse gradient_use_ = GradientUse::Reduced;
   CommBuffer* gradient_slot_ = nullptr;
+  CommBuffer* gradient_shard_slot_ = nullptr;
   std::vector<bool> filled_;   // per parameter: its part of the slot counts
   std::vector<bool> offered_;  // per parameter: to an operator, in this pass
   /// Per source, the backward that is to deliver its gradient in this pass.

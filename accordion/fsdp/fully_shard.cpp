@@ -109,7 +109,8 @@ std::shared_ptr<SlotPools> make_pools(const CommGroups& groups) {
       groups.secondary ? SlotPool::Kind::Private : SlotPool::Kind::Common;
   return std::make_shared<SlotPools>(
       SlotPools{.parameters = {parameters, groups.gather},
-                .gradients = {SlotPool::Kind::Exported, groups.reduce}});
+                .gradients = {SlotPool::Kind::Exported, groups.reduce},
+                .gradient_shards = {SlotPool::Kind::Shards, groups.reduce}});
 }
 
 /// Buffers of its own, or those of the module that it shares them with.

@@ -48,7 +48,7 @@ struct MixedPrecision {
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
   /// To which the sum of the ranks' gradients is rounded, and in which whole
   /// gradients are added up over microbatches; unset: the stored dtype. The sum
-  /// over ranks itself is taken in fp32.
+  /// over ranks itself is taken in fp32. fp16, here or above, needs GradScaler.
   std::optional<c10::ScalarType> reduce_dtype = std::nullopt;
   /// To which a unit's floating-point outputs are cast; unset: not cast.
   std::optional<c10::ScalarType> output_dtype = std::nullopt;
@@ -112,6 +112,12 @@ struct FsdpOptions {
   /// Whether parameters stay whole from one microbatch to the next. Unset: true
   /// under ShardOptimizer only.
   std::optional<bool> keep_parameters_across_microbatches = std::nullopt;
+  /// Whether the optimizer steps each unit in backward, as soon as its gradient
+  /// is reduced, and that is freed: sharded gradients of one unit or two exist
+  /// at a time, not of all. accordion::StepInBackward, made after the
+  /// optimizer, does that; `.grad()` is undefined afterwards. Gradients of
+  /// several microbatches can only be added up whole (Accumulation::Unsharded).
+  bool step_in_backward = false;
   /// What sums of gradients over ranks are divided by; unset: the number of
   /// ranks, the mean. 1 where the loss is divided by a global count already.
   std::optional<double> gradient_divide_factor = std::nullopt;

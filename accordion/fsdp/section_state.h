@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "accordion/fsdp/unsharded_storage.h"
+#include "accordion/fsdp/slot_storage.h"
 #include "accordion/shard/unit_layout.h"
 
 namespace accordion {
@@ -30,15 +30,18 @@ struct SectionState {
   WholeSource source = WholeSource::Gathered;
   /// Cut over the ranks of the gather group, and so are its gradients.
   bool sharded = false;
-  bool trainable = false;       // any of its parameters is
-  at::Tensor shard = {};        // [numel_per_rank] stored dtype
-  at::Tensor gradient = {};     // [numel_per_rank] stored dtype, if trainable
-  double gradient_squares = 0;  // summed, as the last reduction left them
-  at::Tensor cast = {};         // [numel_per_rank] gathered dtype, if Cast
-  at::Tensor secondary = {};    // [padded_numel / k] gathered dtype
-  UnshardedStorage unsharded = {};           // [padded_numel] gathered dtype
-  std::int64_t slot_offset = 0;              // in the parameter slot, bytes
+  bool trainable = false;    // any of its parameters is
+  at::Tensor shard = {};     // [numel_per_rank] stored dtype
+  at::Tensor gradient = {};  // [numel_per_rank] stored dtype, if trainable;
+                             // on gradient_storage
+  SlotStorage gradient_storage = {};
+  double gradient_squares = 0;   // summed, as the last reduction left them
+  at::Tensor cast = {};          // [numel_per_rank] gathered dtype, if Cast
+  at::Tensor secondary = {};     // [padded_numel / k] gathered dtype
+  SlotStorage unsharded = {};    // [padded_numel] gathered dtype
+  std::int64_t slot_offset = 0;  // in the parameter slot, bytes
   std::int64_t gradient_offset[2] = {0, 0};  // in the gradient slot, by use
+  std::int64_t gradient_shard_offset = 0;    // in the slot of the shards, bytes
 
   [[nodiscard]] std::int64_t unsharded_bytes() const {
     return layout->padded_numel * element_bytes(layout->gathered_dtype);

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/held_memory.h"
 #include "accordion/fsdp/section_state.h"
 
 namespace accordion {
@@ -222,27 +223,7 @@ void set_step_schedule(torch::nn::Module& root, StepSchedule schedule) {
 }
 
 ShardedBytes sharded_bytes(const torch::nn::Module& root) {
-  const Executor& executor = *unsettled_state(root, "sharded_bytes").executor;
-  ShardedBytes bytes;
-  for (const auto& unit : executor.units()) {
-    for (const SectionState& section : unit->sections()) {
-      bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
-      if (section.gradient.defined()) {
-        bytes.gradients += static_cast<std::int64_t>(section.gradient.nbytes());
-      }
-      if (section.cast.defined()) {
-        bytes.whole_copies += static_cast<std::int64_t>(section.cast.nbytes());
-      }
-    }
-    bytes.whole_copies += unit->secondary_bytes();
-    if (unit->parameter_state() != ParameterState::Sharded) {
-      bytes.unsharded_parameters += unit->unsharded_bytes();
-    }
-    bytes.whole_gradients += unit->whole_gradient_bytes();
-  }
-  bytes.parameter_slots = executor.pools().parameters.allocated_bytes();
-  bytes.gradient_slots = executor.pools().gradients.allocated_bytes();
-  return bytes;
+  return sharded_bytes(*unsettled_state(root, "sharded_bytes").executor);
 }
 
 }  // namespace accordion

@@ -107,7 +107,9 @@ void set_step_schedule(torch::nn::Module& root, StepSchedule schedule);
 /// What a rank holds of a sharded module now, in bytes, padding included.
 struct ShardedBytes {
   std::int64_t parameters = 0;  ///< shards, in the stored dtype
-  std::int64_t gradients = 0;   ///< of the shards
+  /// Of the shards; with FsdpOptions::step_in_backward, the slots in which they
+  /// wait for their step.
+  std::int64_t gradients = 0;
   /// Copies of replicated parameters in param_dtype, and what neighbours keep
   /// between forward and backward (FsdpOptions::reshard_to_ranks).
   std::int64_t whole_copies = 0;

@@ -179,6 +179,10 @@ void ShardedParameter::publish_gradient() {
   tensor().mutable_grad() = faces_.piece_gradient;
 }
 
+void ShardedParameter::withdraw_gradient() {
+  tensor().mutable_grad() = at::Tensor();
+}
+
 bool ShardedParameter::adopt_gradient() {
   const at::Tensor& gradient = tensor().grad();
   if (!gradient.defined()) {

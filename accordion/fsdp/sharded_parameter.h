@@ -97,6 +97,8 @@ class ShardedParameter {
   /// Makes `.grad()` the piece's gradient. What the user had put there instead
   /// was dropped or adopted by adopt_gradient before.
   void publish_gradient();
+  /// Makes `.grad()` undefined.
+  void withdraw_gradient();
 
   /// Whether `.grad()` holds something to add the next reduction to; a tensor
   /// of the user's is copied to the piece's gradient first.

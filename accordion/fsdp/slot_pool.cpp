@@ -103,6 +103,8 @@ std::unique_ptr<CommBuffer> SlotPool::make_buffer(std::int64_t bytes) {
       return detail::make_private_buffer(bytes, "unsharded parameters");
     case Kind::Exported:
       return communicator_->allocate_exported(bytes, "unsharded gradients");
+    case Kind::Shards:
+      return detail::make_private_buffer(bytes, "sharded gradients");
   }
   TORCH_INTERNAL_ASSERT(false, "unknown kind of slot pool");
 }

@@ -14,7 +14,8 @@ namespace accordion {
 /// Which buffer of a pool is slot i of a schedule.
 using SlotMap = std::vector<int>;
 
-/// The buffers into which units are gathered, or from which they are reduced.
+/// The buffers into which units are gathered, or from or to which they are
+/// reduced.
 ///
 /// Sized by the schedule before a pass, so that passes allocate nothing; the
 /// first pass, which has no schedule, and passes that diverge take what fits
@@ -26,6 +27,7 @@ class SlotPool {
     Common,    ///< targets of all-gathers, shared by the ranks
     Private,   ///< targets of gathers over changing groups
     Exported,  ///< sources of reductions
+    Shards,    ///< results of reductions, of this rank alone
   };
 
   SlotPool(Kind kind, std::shared_ptr<Communicator> communicator)
@@ -66,6 +68,7 @@ class SlotPool {
 struct SlotPools {
   SlotPool parameters;
   SlotPool gradients;
+  SlotPool gradient_shards;
 };
 
 }  // namespace accordion

@@ -61,12 +61,18 @@ class TraceJson {
             int rank)
       : trace_(trace), units_(units), rank_(rank) {}
 
-  std::string write() {
+  std::string write(const TraceExtras& extras) {
     name_lines();
+    for (const TransferSpan& transfer : extras.transfers) {
+      add(transfer);
+    }
     for (const Span& span : trace_.spans()) {
       if (span.end_ns != Span::kOpen) {
         add(span);
       }
+    }
+    for (const MemoryMoment& moment : extras.memory) {
+      add(moment);
     }
     return nlohmann::json{{"traceEvents", std::move(events_)},
                           {"displayTimeUnit", "ms"},
@@ -101,6 +107,38 @@ class TraceJson {
     }
   }
 
+  /// Several are in flight at a time: events with an identity, not on a line.
+  void add(const TransferSpan& transfer) {
+    const char* const name =
+        transfer.is_write ? "offload write" : "offload read";
+    const int id = num_transfers_++;
+    for (const char* phase : {"b", "e"}) {
+      const std::int64_t ns =
+          *phase == 'b' ? transfer.begin_ns : transfer.end_ns;
+      events_.push_back({{"name", name},
+                         {"cat", "offload"},
+                         {"ph", phase},
+                         {"id", id},
+                         {"pid", rank_},
+                         {"tid", 0},
+                         {"ts", microseconds(ns - trace_.begin_ns())},
+                         {"args", {{"bytes", transfer.bytes}}}});
+    }
+  }
+
+  void add(const MemoryMoment& moment) {
+    events_.push_back(
+        {{"name", "memory (MiB)"},
+         {"ph", "C"},
+         {"pid", rank_},
+         {"ts", microseconds(moment.ns - trace_.begin_ns())},
+         {"args",
+          {{"unsharded parameters", mebibytes(moment.unsharded_parameters)},
+           {"whole gradients", mebibytes(moment.whole_gradients)},
+           {"activations", mebibytes(moment.activations)},
+           {"other tensors", mebibytes(moment.other)}}}});
+  }
+
   void event(Line line, const Span& span, std::int64_t begin_ns) {
     events_.push_back({{"name", label(line, span)},
                        {"cat", to_string(span.kind)},
@@ -129,19 +167,24 @@ class TraceJson {
   static double microseconds(std::int64_t ns) {
     return static_cast<double>(ns) / 1e3;
   }
+  static double mebibytes(std::int64_t bytes) {
+    return static_cast<double>(bytes) / (1 << 20);
+  }
 
   const StepTrace& trace_;
   std::span<const ScheduledUnit> units_;
   int rank_;
   std::map<std::pair<SpanKind, int>, std::int64_t> flying_;
+  int num_transfers_ = 0;
   nlohmann::json events_ = nlohmann::json::array();
 };
 
 }  // namespace
 
 std::string to_trace_json(const StepTrace& trace,
-                          std::span<const ScheduledUnit> units, int rank) {
-  return TraceJson(trace, units, rank).write();
+                          std::span<const ScheduledUnit> units, int rank,
+                          const TraceExtras& extras) {
+  return TraceJson(trace, units, rank).write(extras);
 }
 
 }  // namespace accordion

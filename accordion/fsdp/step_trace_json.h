@@ -3,11 +3,20 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
+#include "accordion/fsdp/memory_timeline.h"
 #include "accordion/fsdp/step_trace.h"
+#include "accordion/offload/offload_store.h"
 #include "accordion/schedule/step_schedule.h"
 
 namespace accordion {
+
+/// What a trace may show beside spans.
+struct TraceExtras {
+  std::vector<MemoryMoment> memory = {};     ///< a curve per kind, in MiB
+  std::vector<TransferSpan> transfers = {};  ///< of what is offloaded
+};
 
 /// A step in the trace event format, which chrome://tracing and
 /// ui.perfetto.dev show: forward and backward of units, what the executor and
@@ -20,6 +29,7 @@ namespace accordion {
 /// process to show.
 [[nodiscard]] std::string to_trace_json(const StepTrace& trace,
                                         std::span<const ScheduledUnit> units,
-                                        int rank);
+                                        int rank,
+                                        const TraceExtras& extras = {});
 
 }  // namespace accordion

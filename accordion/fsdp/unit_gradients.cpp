@@ -223,11 +223,31 @@ bool FsdpUnit::prepare_accumulation(const SectionState& section) {
   return any;
 }
 
-void FsdpUnit::start_reduce(double scale) {
+/// Gives the sharded gradients memory in `slot`, or takes it away for null.
+void FsdpUnit::bind_gradient_shards(CommBuffer* slot) {
+  for (SectionState& section : sections_) {
+    if (!section.trainable) {
+      continue;
+    }
+    if (slot != nullptr) {
+      section.gradient_storage.bind(slot->data() +
+                                    section.gradient_shard_offset);
+    } else {
+      section.gradient_storage.release();
+    }
+  }
+  gradient_shard_slot_ = slot;
+}
+
+void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting ||
                             gradient_state_ == GradientState::Whole,
                         name_);
+  TORCH_INTERNAL_ASSERT((shards != nullptr) == frees_gradients_, name_);
   const at::NoGradGuard no_grad;
+  if (shards != nullptr) {
+    bind_gradient_shards(shards);
+  }
   zero_missing_gradients();
   std::vector<ReducePart> scattered, whole;
   for (SectionState& section : sections_) {
@@ -262,11 +282,11 @@ CommBuffer& FsdpUnit::finish_reduce() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Reducing, name_);
   reduction_.wait();
   whole_reduction_.wait();
-  gradient_state_ = GradientState::None;
   if (groups_.replicate) {
+    gradient_state_ = GradientState::None;
     partial_ = true;
   } else {
-    publish_gradients();
+    complete_gradients();
   }
   return *std::exchange(gradient_slot_, nullptr);
 }
@@ -297,26 +317,48 @@ void FsdpUnit::start_all_reduce() {
 void FsdpUnit::finish_all_reduce() {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::AllReducing, name_);
   reduction_.wait();
-  gradient_state_ = GradientState::None;
   partial_ = false;
-  publish_gradients();
+  complete_gradients();
 }
 
-void FsdpUnit::publish_gradients() {
+void FsdpUnit::complete_gradients() {
   for (ShardedParameter& parameter : parameters_) {
     if (parameter.requires_grad()) {
       parameter.publish_gradient();
     }
   }
+  gradient_state_ =
+      frees_gradients_ ? GradientState::Sharded : GradientState::None;
 }
 
-CommBuffer* FsdpUnit::drop_gradients() {
+CommBuffer& FsdpUnit::free_gradient_shards() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Sharded, name_);
+  for (ShardedParameter& parameter : parameters_) {
+    if (parameter.requires_grad()) {
+      parameter.withdraw_gradient();
+    }
+  }
+  CommBuffer& slot = *gradient_shard_slot_;
+  bind_gradient_shards(nullptr);
+  gradient_state_ = GradientState::None;
+  return slot;
+}
+
+FsdpUnit::DroppedSlots FsdpUnit::drop_gradients() {
   reduction_.wait();
   whole_reduction_.wait();
+  DroppedSlots slots;
+  if (gradient_state_ == GradientState::Sharded) {
+    slots.shards = &free_gradient_shards();
+  } else if (gradient_shard_slot_ != nullptr) {
+    slots.shards = gradient_shard_slot_;
+    bind_gradient_shards(nullptr);
+  }
   gradient_state_ = GradientState::None;
   num_missing_ = 0;
   partial_ = false;
-  return std::exchange(gradient_slot_, nullptr);
+  slots.gradients = std::exchange(gradient_slot_, nullptr);
+  return slots;
 }
 
 }  // namespace accordion

@@ -111,14 +111,14 @@ class ScheduleWriter {
   std::vector<Action> finish() {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const int unit = static_cast<int>(u);
-      if (has_gradient_[u] && units_[u].reduces) {
-        reduce(unit);  // of passes before; this one had none to add
-      }
       const bool used =
           std::any_of(uses_.begin(), uses_.end(),
                       [unit](const Use& use) { return use.unit == unit; });
       if (units_[u].begins_unsharded && !units_[u].ends_unsharded && !used) {
         add(ActionKind::Reshard, unit);
+      }
+      if (has_gradient_[u] && units_[u].reduces) {
+        reduce(unit);  // of passes before; this one had none to add
       }
     }
     advance_reductions();
@@ -233,13 +233,22 @@ class ScheduleWriter {
   void advance_reductions() {
     for (const int unit : std::exchange(all_reducing_, {})) {
       add(ActionKind::FinishAllReduce, unit);
+      step(unit);
     }
     for (const int unit : std::exchange(reducing_, {})) {
       add(ActionKind::FinishReduce, unit);
       if (units_[unit].all_reduce_bytes > 0) {
         add(ActionKind::AllReduce, unit);
         all_reducing_.push_back(unit);
+      } else {
+        step(unit);
       }
+    }
+  }
+
+  void step(int unit) {
+    if (units_[unit].gradient_shard_bytes > 0) {
+      add(ActionKind::Step, unit);
     }
   }
 

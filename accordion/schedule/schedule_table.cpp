@@ -32,6 +32,8 @@ std::string_view verb(ActionKind kind) {
       return "all-reduce";
     case ActionKind::FinishAllReduce:
       return "finish all-reduce";
+    case ActionKind::Step:
+      return "step";
   }
   return "?";
 }
@@ -49,8 +51,10 @@ std::string slot_name(const Action& action) {
   if (action.slot < 0) {
     return "";
   }
-  return fmt::format("{}{}", action.kind == ActionKind::Unshard ? 'p' : 'g',
-                     action.slot);
+  const char kind = action.kind == ActionKind::Unshard  ? 'p'
+                    : action.kind == ActionKind::Reduce ? 's'
+                                                        : 'g';
+  return fmt::format("{}{}", kind, action.slot);
 }
 
 /// Bytes that are unsharded before the first action.
@@ -130,6 +134,10 @@ std::string to_table(const StepSchedule& schedule) {
                  slot_sizes('p', schedule.parameter_slots));
   fmt::format_to(out, "gradient slots (MiB): {}\n",
                  slot_sizes('g', schedule.gradient_slots));
+  if (!schedule.gradient_shard_slots.empty()) {
+    fmt::format_to(out, "sharded gradient slots (MiB): {}\n",
+                   slot_sizes('s', schedule.gradient_shard_slots));
+  }
   fmt::format_to(out, "peak unsharded MiB: {}\n",
                  mib(peak_unsharded_bytes(schedule)));
   return table;

@@ -8,7 +8,7 @@
 namespace accordion::detail {
 namespace {
 
-/// One of the two kinds of slots: which action takes one, which gives it back,
+/// A kind of slots: which action takes one, which gives it back,
 /// and what a unit needs.
 struct SlotKind {
   ActionKind take;
@@ -20,6 +20,8 @@ constexpr SlotKind kParameters{ActionKind::Unshard, ActionKind::Reshard,
                                &ScheduledUnit::unsharded_bytes};
 constexpr SlotKind kGradients{ActionKind::Backward, ActionKind::FinishReduce,
                               &ScheduledUnit::gradient_bytes};
+constexpr SlotKind kGradientShards{ActionKind::Reduce, ActionKind::Step,
+                                   &ScheduledUnit::gradient_shard_bytes};
 
 /// An action that takes a slot of one kind, or gives it back.
 struct Event {
@@ -128,6 +130,19 @@ void assign_shared(StepSchedule& schedule, const SlotKind& kind,
   }
 }
 
+/// Makes each slot as large as the largest unit that takes it.
+void shrink(const StepSchedule& schedule, const SlotKind& kind,
+            const std::vector<Event>& events,
+            std::vector<std::int64_t>& slots) {
+  std::fill(slots.begin(), slots.end(), 0);
+  for (const Event& event : events) {
+    if (event.takes) {
+      std::int64_t& bytes = slots[schedule.actions[event.action].slot];
+      bytes = std::max(bytes, schedule.units[event.unit].*kind.bytes);
+    }
+  }
+}
+
 }  // namespace
 
 void assign_slots(StepSchedule& schedule, int spare) {
@@ -149,6 +164,13 @@ void assign_slots(StepSchedule& schedule, int spare) {
   assign_own(schedule, kGradients, gradients, own, schedule.gradient_slots);
   assign_shared(schedule, kGradients, gradients, own, 0,
                 schedule.gradient_slots);
+
+  const std::vector<bool> none(schedule.units.size(), false);
+  const auto shards = events_of(schedule, kGradientShards, none);
+  schedule.gradient_shard_slots.clear();
+  assign_shared(schedule, kGradientShards, shards, none, 0,
+                schedule.gradient_shard_slots);
+  shrink(schedule, kGradientShards, shards, schedule.gradient_shard_slots);
 }
 
 }  // namespace accordion::detail

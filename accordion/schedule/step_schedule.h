@@ -29,6 +29,8 @@ enum class ActionKind : std::uint8_t {
   FinishReduce,  ///< wait for it; the gradient slot is free
   AllReduce,     ///< start the all-reduce of the sharded gradient over replicas
   FinishAllReduce,  ///< wait for it
+  Step,  ///< the optimizer steps the parameters, whose sharded gradient is
+         ///< freed
 };
 
 [[nodiscard]] constexpr bool is_marker(ActionKind kind) {
@@ -43,8 +45,9 @@ enum class ActionKind : std::uint8_t {
 struct Action {
   ActionKind kind;
   int unit = 0;  ///< index into StepSchedule::units
-  int slot =
-      -1;  ///< buffer slot for Unshard and Backward; -1 where there is none
+  /// Buffer slot for Unshard and Backward, and for the Reduce of a unit that
+  /// steps; -1 where there is none.
+  int slot = -1;
 
   bool operator==(const Action&) const = default;
 };
@@ -69,6 +72,9 @@ struct ScheduledUnit {
   std::int64_t unsharded_bytes = 0;   ///< of one all-gather; 0: never gathered
   std::int64_t gradient_bytes = 0;    ///< of one reduction; 0: all frozen
   std::int64_t all_reduce_bytes = 0;  ///< over replicas; 0: none in this pass
+  /// Of the sharded gradient, where the optimizer steps the unit as soon as it
+  /// is there and frees it; 0: it stays for an optimizer after the pass.
+  std::int64_t gradient_shard_bytes = 0;
   /// Kept unsharded from forward to backward, in a slot of its own.
   bool kept = false;
   bool begins_unsharded = false;      ///< whole since the pass before
@@ -111,6 +117,8 @@ struct StepSchedule {
   std::vector<std::int64_t> parameter_slots;
   /// Bytes of each slot that holds gradients on their way to a reduction.
   std::vector<std::int64_t> gradient_slots;
+  /// Bytes of each slot that holds sharded gradients until their unit's step.
+  std::vector<std::int64_t> gradient_shard_slots;
 
   [[nodiscard]] bool empty() const { return actions.empty(); }
   bool operator==(const StepSchedule&) const = default;
@@ -123,7 +131,9 @@ struct StepSchedule {
 /// `prefetch` says, and resharded when its last open forward call returns and
 /// after its backward; a kept one only after its backward. Its reduction starts
 /// at BackwardEnd and is finished when the next unit's has started; then its
-/// all-reduce over replicas starts, finished one unit later again.
+/// all-reduce over replicas starts, finished one unit later again. A unit that
+/// steps does so then, when it is sharded: its step lies in the backward of a
+/// unit behind it, whose gather is in flight.
 ///
 /// // [Note: last unit]
 /// A unit is not resharded when its next unshard would be due at once, that is,
@@ -138,7 +148,8 @@ struct StepSchedule {
 /// The others share slots of the size of the largest, as many as are in use at
 /// a time, and one more for parameters where `depth` > 0; the one that has been
 /// free longest is taken, so that its last readers on slower ranks are done
-/// when it is written again.
+/// when it is written again. Sharded gradients take turns in as many slots as
+/// are in use at a time.
 ///
 /// Throws std::invalid_argument for markers that no program can produce, such
 ///        as an end without a begin, or prefetch below 0
@@ -157,15 +168,17 @@ std::vector<Action> forward_backward_markers(
 /// The first fault of a schedule in words ("action 7: forward of 'layers.0'
 /// without an unshard before it"), empty when it can be followed: every Forward
 /// and Backward finds its unit unsharded, every gradient is reduced once and
-/// finished, a slot is used by one unit at a time and is large enough, and at
-/// the end every unit is as its description says.
+/// finished, and stepped with where its unit steps, which is sharded then and
+/// has no backward behind it, a slot is used by one unit at a time and is large
+/// enough, and at the end every unit is as its description says.
 std::string validate(const StepSchedule& schedule);
 
 /// The most bytes of parameters that are unsharded at a time.
 std::int64_t peak_unsharded_bytes(const StepSchedule& schedule);
 
 /// The schedule as a table: one line an action, with slots (p0 holds
-/// parameters, g0 gradients) and the bytes unsharded after it.
+/// parameters, g0 gradients, s0 sharded gradients) and the bytes unsharded
+/// after it.
 std::string to_table(const StepSchedule& schedule);
 
 }  // namespace accordion

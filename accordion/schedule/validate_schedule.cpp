@@ -14,7 +14,8 @@ class Follower {
       : schedule_(schedule),
         units_(schedule.units.size()),
         parameter_owner_(schedule.parameter_slots.size(), -1),
-        gradient_owner_(schedule.gradient_slots.size(), -1) {
+        gradient_owner_(schedule.gradient_slots.size(), -1),
+        gradient_shard_owner_(schedule.gradient_shard_slots.size(), -1) {
     for (std::size_t i = 0; i < units_.size(); ++i) {
       const ScheduledUnit& unit = schedule.units[i];
       units_[i].whole = unit.begins_unsharded && unit.unsharded_bytes > 0;
@@ -30,9 +31,7 @@ class Follower {
       return fmt::format("there is no unit {}; the schedule has {}",
                          action.unit, num_units);
     }
-    const bool takes_slot = action.kind == ActionKind::Unshard ||
-                            action.kind == ActionKind::Backward;
-    if (!takes_slot && action.slot != -1) {
+    if (!may_take_slot(action) && action.slot != -1) {
       return fmt::format("slot {} for {}, which uses none", action.slot,
                          name(action.unit));
     }
@@ -50,13 +49,15 @@ class Follower {
       case ActionKind::BackwardEnd:
         return backward_end(action.unit);
       case ActionKind::Reduce:
-        return reduce(action.unit);
+        return reduce(action);
       case ActionKind::FinishReduce:
         return finish_reduce(action.unit);
       case ActionKind::AllReduce:
         return all_reduce(action.unit);
       case ActionKind::FinishAllReduce:
         return finish_all_reduce(action.unit);
+      case ActionKind::Step:
+        return step(action.unit);
     }
     return fmt::format("unknown action {}", static_cast<int>(action.kind));
   }
@@ -87,12 +88,15 @@ class Follower {
     Reducing,
     Reduced,  ///< the slot is free; an all-reduce over replicas is due
     AllReducing,
+    Sharded,  ///< complete, for the step that is due
+    Stepped,
   };
 
   struct UnitState {
     bool whole = false;
     int parameter_slot = -1;  ///< -1 while sharded, or from a pass before
     int gradient_slot = -1;
+    int gradient_shard_slot = -1;
     int open_forwards = 0;
     Gradient gradient = Gradient::None;
   };
@@ -100,7 +104,10 @@ class Follower {
   [[nodiscard]] std::string gradient_left(int i) const {
     switch (units_[i].gradient) {
       case Gradient::None:
+      case Gradient::Stepped:
         return "";
+      case Gradient::Sharded:
+        return fmt::format("{} is never stepped", name(i));
       case Gradient::Arriving:
         return fmt::format("backward of {} never ends", name(i));
       case Gradient::Whole:
@@ -119,6 +126,16 @@ class Follower {
 
   [[nodiscard]] std::string name(int unit) const {
     return display_name(schedule_.units[unit]);
+  }
+
+  [[nodiscard]] bool steps(int unit) const {
+    return schedule_.units[unit].gradient_shard_bytes > 0;
+  }
+
+  [[nodiscard]] bool may_take_slot(const Action& action) const {
+    return action.kind == ActionKind::Unshard ||
+           action.kind == ActionKind::Backward ||
+           (action.kind == ActionKind::Reduce && steps(action.unit));
   }
 
   [[nodiscard]] bool is_missing(int unit) const {
@@ -204,6 +221,10 @@ class Follower {
       return fmt::format("backward of {} without an unshard before it",
                          name(action.unit));
     }
+    if (unit.gradient == Gradient::Stepped) {
+      return fmt::format("backward of {} begins after its step",
+                         name(action.unit));
+    }
     const bool holds_slot = unit.gradient == Gradient::Whole;
     if (unit.gradient != Gradient::None &&
         !(holds_slot && may_add(action.unit))) {
@@ -242,7 +263,8 @@ class Follower {
     return "";
   }
 
-  std::string reduce(int i) {
+  std::string reduce(const Action& action) {
+    const int i = action.unit;
     if (units_[i].gradient != Gradient::Whole) {
       return fmt::format("reduce of {}, whose gradient is not complete",
                          name(i));
@@ -252,7 +274,13 @@ class Follower {
                          name(i));
     }
     units_[i].gradient = Gradient::Reducing;
-    return "";
+    if (!steps(i)) {
+      return "";
+    }
+    units_[i].gradient_shard_slot = action.slot;
+    return take(gradient_shard_owner_, schedule_.gradient_shard_slots,
+                action.slot, i, schedule_.units[i].gradient_shard_bytes,
+                "sharded gradient");
   }
 
   std::string finish_reduce(int i) {
@@ -266,8 +294,13 @@ class Follower {
     }
     unit.gradient_slot = -1;
     unit.gradient = schedule_.units[i].all_reduce_bytes > 0 ? Gradient::Reduced
-                                                            : Gradient::None;
+                                                            : complete(i);
     return "";
+  }
+
+  /// A sharded gradient that is final.
+  [[nodiscard]] Gradient complete(int i) const {
+    return steps(i) ? Gradient::Sharded : Gradient::None;
   }
 
   std::string all_reduce(int i) {
@@ -285,7 +318,22 @@ class Follower {
       return fmt::format("end of an all-reduce of {} that has not begun",
                          name(i));
     }
-    units_[i].gradient = Gradient::None;
+    units_[i].gradient = complete(i);
+    return "";
+  }
+
+  std::string step(int i) {
+    UnitState& unit = units_[i];
+    if (unit.gradient != Gradient::Sharded) {
+      return fmt::format(
+          "step of {}, whose gradient is not there, or stays after the pass",
+          name(i));
+    }
+    if (unit.whole) {
+      return fmt::format("step of {} while it is unsharded", name(i));
+    }
+    gradient_shard_owner_[unit.gradient_shard_slot] = -1;
+    unit.gradient = Gradient::Stepped;
     return "";
   }
 
@@ -293,6 +341,7 @@ class Follower {
   std::vector<UnitState> units_;
   std::vector<int> parameter_owner_;  ///< unit that uses the slot, or -1
   std::vector<int> gradient_owner_;
+  std::vector<int> gradient_shard_owner_;
 };
 
 }  // namespace

@@ -243,6 +243,7 @@ void check_collectives(Communicator& communicator, Memory memory) {
     check_gather(communicator, memory, Float32, Bfloat16, numel);
   }
   check_gather(communicator, memory, Float32, Float16, 33);
+  check_gather(communicator, memory, Float32, Float16, 5000);
   check_gather(communicator, memory, Bfloat16, Float32, 33);
   check_gather(communicator, memory, Float64, Float64, 33);
   check_gather(communicator, memory, Float64, Bfloat16, 5000);
@@ -254,6 +255,7 @@ void check_collectives(Communicator& communicator, Memory memory) {
       {Bfloat16, Bfloat16, Float32, 1.0, true},
       {Bfloat16, Bfloat16, Bfloat16, 0.125, true},
       {Float16, Float16, Float32, 1.0, false},
+      {Float16, Float32, Float32, 0.5, false},
       {Float64, Float64, Float64, 0.1, true},
   };
   for (const Reduction& reduction : reductions) {

@@ -109,5 +109,15 @@ TEST(DescribeText, SaysRowsWhereAPieceConsistsOfThemElseElements) {
   expect_in(text_of_piece(3, 3), " none ");
 }
 
+TEST(DescribeText, SaysWhatTradesMemory) {
+  Unit<Small> net;
+  fully_shard(net, DeviceMesh::over(make_fake_communicator(1, 2)),
+              {.step_in_backward = true,
+               .activation_checkpointing = ActivationCheckpointing()});
+  const std::string text = to_text(describe(net));
+  expect_in(text, "prefetch 1, steps in backward\n");
+  expect_in(text, "gradients 256 B, activations recomputed\n");
+}
+
 }  // namespace
 }  // namespace accordion

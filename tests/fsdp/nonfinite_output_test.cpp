@@ -73,7 +73,7 @@ TEST(LastActions, NamesUnitsAndTimesOldestFirst) {
     net(testing::batch_of(0, kRows)).sum().backward();
     const auto lines = last_actions(*net, *trace, 5);
     ASSERT_EQ(lines.size(), 5U);
-    EXPECT_NE(lines.back().find("reshard of 'block0'"), std::string::npos)
+    EXPECT_NE(lines.back().find("await reduce of 'block0'"), std::string::npos)
         << lines.back();
     EXPECT_NE(lines.back().find(" ms"), std::string::npos);
     EXPECT_EQ(last_actions(*net, *trace, 100000).size(), trace->spans().size());

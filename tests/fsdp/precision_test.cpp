@@ -2,6 +2,7 @@
 // param_dtype, reduce_dtype, output_dtype, cast_forward_inputs.
 #include <torch/nn/modules/linear.h>
 
+#include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "tests/fsdp/models.h"
@@ -29,25 +30,32 @@ struct ProbeImpl : torch::nn::Module {
 TORCH_MODULE(Probe);
 
 constexpr auto kBf16 = torch::kBFloat16;
+constexpr auto kFp16 = torch::kHalf;
 constexpr auto kFp32 = torch::kFloat;
 
+void expect_computes_in(torch::Dtype dtype, Strategy strategy) {
+  on_ranks(2, [dtype, strategy](const DeviceMesh& mesh) {
+    Unit<Probe> net;
+    const auto master = net->weight.detach().clone();
+    fully_shard(net, mesh,
+                {.strategy = strategy, .precision = {.param_dtype = dtype}});
+    const auto y = net(torch::ones({19}));
+    EXPECT_EQ(net->weight_dtype, dtype);
+    EXPECT_EQ(net->input_dtype, dtype);
+    EXPECT_EQ(y.scalar_type(), dtype);
+    EXPECT_TRUE(torch::equal(net->seen, master.to(dtype)));
+    y.sum().backward();
+    EXPECT_TRUE(torch::equal(full_parameter(*net, "weight"), master));
+    EXPECT_EQ(full_gradient(*net, "weight").scalar_type(), kFp32);
+    EXPECT_EQ(net->weight.scalar_type(), kFp32) << "resharded";
+  });
+}
+
 TEST(Precision, ComputesInParamDtypeAndKeepsFp32Shards) {
-  for (const auto strategy : {Strategy::FullShard, Strategy::NoShard}) {
-    on_ranks(2, [strategy](const DeviceMesh& mesh) {
-      Unit<Probe> net;
-      const auto master = net->weight.detach().clone();
-      fully_shard(net, mesh,
-                  {.strategy = strategy, .precision = {.param_dtype = kBf16}});
-      const auto y = net(torch::ones({19}));
-      EXPECT_EQ(net->weight_dtype, kBf16);
-      EXPECT_EQ(net->input_dtype, kBf16);
-      EXPECT_EQ(y.scalar_type(), kBf16);
-      EXPECT_TRUE(torch::equal(net->seen, master.to(kBf16)));
-      y.sum().backward();
-      EXPECT_TRUE(torch::equal(full_parameter(*net, "weight"), master));
-      EXPECT_EQ(full_gradient(*net, "weight").scalar_type(), kFp32);
-      EXPECT_EQ(net->weight.scalar_type(), kFp32) << "resharded";
-    });
+  for (const auto dtype : {kBf16, kFp16}) {
+    for (const auto strategy : {Strategy::FullShard, Strategy::NoShard}) {
+      expect_computes_in(dtype, strategy);
+    }
   }
 }
 
@@ -72,6 +80,54 @@ TEST(Precision, RoundsTheSumToReduceDtype) {
     net(torch::full({19}, mine)).sum().backward();
     EXPECT_TRUE(torch::equal(full_gradient(*net, "weight"),
                              torch::full({19}, 0.5F)));  // ties to even
+  });
+}
+
+TEST(Precision, SumsFp16GradientsInFp32) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    Unit<Probe> net;
+    fully_shard(net, mesh, {.precision = {.param_dtype = kFp16}});
+    // 1 + 2^-11 is lost in an fp16 sum, and 120000 would overflow.
+    const float mine = mesh.rank() == 0 ? 1.0F : 1.0F / 2048;
+    net(torch::full({19}, mine)).sum().backward();
+    EXPECT_TRUE(torch::equal(full_gradient(*net, "weight"),
+                             torch::full({19}, (1.0F + 1.0F / 2048) / 2)));
+    net->zero_grad();
+    net(torch::full({19}, 60000.0F)).backward(torch::ones({19}, kFp16));
+    EXPECT_TRUE(torch::equal(full_gradient(*net, "weight"),
+                             torch::full({19}, 60000.0F)));
+  });
+}
+
+TEST(Precision, OverflowOfOneRankReachesAll) {
+  on_ranks(3, [](const DeviceMesh& mesh) {
+    Unit<Probe> net;
+    fully_shard(net, mesh, {.precision = {.param_dtype = kFp16}});
+    const float mine = mesh.rank() == 1 ? 300.0F : 1.0F;
+    net(torch::full({19}, mine)).backward(torch::full({19}, 300.0F, kFp16));
+    EXPECT_TRUE(torch::isinf(full_gradient(*net, "weight")).all().item<bool>());
+  });
+}
+
+/// The gradient of two microbatches of 40000, kept whole in between.
+torch::Tensor accumulated(const DeviceMesh& mesh, torch::Dtype reduce_dtype) {
+  Unit<Probe> net;
+  fully_shard(
+      net, mesh,
+      {.precision = {.param_dtype = kFp16, .reduce_dtype = reduce_dtype},
+       .accumulation = Accumulation::Unsharded});
+  for (const bool last : {false, true}) {
+    set_is_last_backward(*net, last);
+    net(torch::full({19}, 40000.0F)).backward(torch::ones({19}, kFp16));
+  }
+  return full_gradient(*net, "weight");
+}
+
+TEST(Precision, AccumulatesInReduceDtypeWhichMayOverflow) {
+  on_ranks(2, [](const DeviceMesh& mesh) {
+    EXPECT_TRUE(
+        torch::equal(accumulated(mesh, kFp32), torch::full({19}, 80000.0F)));
+    EXPECT_TRUE(torch::isinf(accumulated(mesh, kFp16)).all().item<bool>());
   });
 }
 

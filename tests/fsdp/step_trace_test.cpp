@@ -211,5 +211,28 @@ TEST(StepTrace, JsonShowsSpansAndFlights) {
                                       "await gather blocks.0", "blocks.0"}));
 }
 
+TEST(StepTrace, JsonShowsTransfersThatOverlap) {
+  StepTrace trace;
+  trace.begin_step();
+  trace.end_step();
+  const std::int64_t zero = trace.begin_ns();
+  const std::vector<TransferSpan> transfers = {
+      {.is_write = true, .bytes = 64, .begin_ns = zero, .end_ns = zero + 5000},
+      {.bytes = 32, .begin_ns = zero + 1000, .end_ns = zero + 7000}};
+  const auto json = nlohmann::json::parse(
+      to_trace_json(trace, {}, 1, {.transfers = transfers}));
+  std::vector<std::string> shown;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "b" || event["ph"] == "e") {
+      shown.push_back(event["ph"].get<std::string>() + event["id"].dump() +
+                      " " + event["name"].get<std::string>() + " " +
+                      event["ts"].dump() + " " + event["args"]["bytes"].dump());
+    }
+  }
+  EXPECT_EQ(shown, (std::vector<std::string>{
+                       "b0 offload write 0.0 64", "e0 offload write 5.0 64",
+                       "b1 offload read 1.0 32", "e1 offload read 7.0 32"}));
+}
+
 }  // namespace
 }  // namespace accordion

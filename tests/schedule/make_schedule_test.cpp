@@ -255,6 +255,44 @@ TEST(MakeSchedule, AllReduceOverReplicasFollowsOneUnitBehind) {
             "a1 r0 A0 a0");
 }
 
+TEST(MakeSchedule, UnitsStepOnceTheirGradientIsReduced) {
+  EXPECT_EQ(
+      pass_codes([](ScheduledUnit& unit) { unit.gradient_shard_bytes = 5; }),
+      "U0 F0 U1 F1 f1 X1 U2 F2 f2 f0 "
+      "B0 B2 b2 R2 X2 U1 B1 b1 R1 X1 r2 S2 b0 R0 X0 r1 S1 r0 S0");
+  EXPECT_EQ(pass_codes([](ScheduledUnit& unit) {
+              unit.gradient_shard_bytes = unit.all_reduce_bytes = 5;
+            }),
+            "U0 F0 U1 F1 f1 X1 U2 F2 f2 f0 "
+            "B0 B2 b2 R2 X2 U1 B1 b1 R1 X1 r2 A2 b0 R0 X0 a2 S2 r1 A1 "
+            "a1 S1 r0 A0 a0 S0");
+}
+
+TEST(MakeSchedule, ShardedGradientsTakeTurnsInSlotsUntilTheirStep) {
+  std::vector<ScheduledUnit> units = decoder(4);
+  for (ScheduledUnit& unit : units) {
+    unit.gradient_shard_bytes = unit.gradient_bytes / 2;
+  }
+  const StepSchedule schedule =
+      make_schedule(units, forward_backward_markers(units), {.depth = 1});
+  EXPECT_THAT(schedule.gradient_shard_slots, ElementsAre(50, 5))
+      << "as large as what is put there";
+  EXPECT_EQ(validate(schedule), "");
+}
+
+TEST(MakeSchedule, UnitsThatStayWholeFromThePassBeforeAreFreedForTheirStep) {
+  std::vector<ScheduledUnit> units = decoder(2);
+  for (ScheduledUnit& unit : units) {
+    unit.gradient_shard_bytes = 5;
+    unit.begins_unsharded = unit.begins_with_gradient = true;
+  }
+  const StepSchedule schedule =
+      make_schedule(units, markers("F0 F1 f1 f0 B0 B1 b1 b0"), {.depth = 0});
+  EXPECT_EQ(codes(schedule),
+            "F0 F1 f1 f0 B0 B1 b1 R1 X1 b0 R0 X0 r1 S1 X2 R2 r0 S0 r2 S2");
+  EXPECT_EQ(validate(schedule), "");
+}
+
 TEST(MakeSchedule, ExplicitListsReplaceWhatComesNext) {
   std::vector<ScheduledUnit> units = decoder(3);
   units[1].forward_prefetch = {{2, 3}};

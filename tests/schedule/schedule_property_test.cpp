@@ -26,6 +26,9 @@ std::vector<ScheduledUnit> random_units(std::mt19937& random) {
     unit.ends_unsharded = unit.unsharded_bytes > 0 && random() % 4 == 0;
     unit.begins_with_gradient = unit.gradient_bytes > 0 && random() % 4 == 0;
     unit.reduces = random() % 4 != 0;
+    if (unit.reduces && !unit.ends_unsharded && random() % 2 == 0) {
+      unit.gradient_shard_bytes = unit.gradient_bytes / 2;
+    }
     if (random() % 4 == 0) {
       unit.forward_prefetch = {{static_cast<int>(random() % units.size())}};
     }
@@ -128,11 +131,12 @@ TEST(ScheduleProperty, MarkersKeepTheirOrder) {
 }
 
 // Independent of validate(): who holds which slot, from Unshard to Reshard and
-// from Backward to FinishReduce.
+// from Backward to FinishReduce and from Reduce to Step.
 TEST(ScheduleProperty, NoSlotIsUsedTwiceAtATime) {
   for_random_programs([](const Case& c) {
     std::map<int, int> parameters;  // slot -> unit
     std::map<int, int> gradients;
+    std::map<int, int> shards;
     for (const auto& [kind, unit, slot] : c.schedule.actions) {
       const auto is_unit = [u = unit](const auto& use) {
         return use.second == u;
@@ -147,6 +151,12 @@ TEST(ScheduleProperty, NoSlotIsUsedTwiceAtATime) {
       } else if (kind == ActionKind::FinishReduce) {
         const bool from_before = c.schedule.units[unit].begins_with_gradient;
         ASSERT_GE(std::erase_if(gradients, is_unit), from_before ? 0u : 1u);
+      } else if (kind == ActionKind::Reduce && slot >= 0) {
+        ASSERT_TRUE(shards.emplace(slot, unit).second);
+        ASSERT_GE(c.schedule.gradient_shard_slots[slot],
+                  c.schedule.units[unit].gradient_shard_bytes);
+      } else if (kind == ActionKind::Step) {
+        ASSERT_EQ(std::erase_if(shards, is_unit), 1u);
       }
     }
     for (const auto& [slot, unit] : parameters) {
@@ -155,6 +165,7 @@ TEST(ScheduleProperty, NoSlotIsUsedTwiceAtATime) {
     for (const auto& [slot, unit] : gradients) {
       ASSERT_FALSE(c.schedule.units[unit].reduces);
     }
+    ASSERT_TRUE(shards.empty());
   });
 }
 
@@ -166,6 +177,23 @@ TEST(ScheduleProperty, SlotsHoldThePeak) {
     }
     ASSERT_LE(peak_unsharded_bytes(c.schedule),
               held + sum(c.schedule.parameter_slots));
+  });
+}
+
+TEST(ScheduleProperty, UnitsStepOncePerReductionAndOnlyWhereTheyAreTo) {
+  for_random_programs([](const Case& c) {
+    for (int unit = 0; unit < static_cast<int>(c.schedule.units.size());
+         ++unit) {
+      const auto count = [&](ActionKind kind) {
+        return std::count_if(
+            c.schedule.actions.begin(), c.schedule.actions.end(),
+            [&](const Action& action) {
+              return action.kind == kind && action.unit == unit;
+            });
+      };
+      const bool steps = c.schedule.units[unit].gradient_shard_bytes > 0;
+      ASSERT_EQ(count(ActionKind::Step), steps ? count(ActionKind::Reduce) : 0);
+    }
   });
 }
 

@@ -25,7 +25,7 @@ inline std::vector<ScheduledUnit> decoder(int blocks) {
 
 /// Short form of an action: U unshard, X reshard, F and f forward and its end,
 /// B and b backward, R reduce, r its end, A all-reduce,
-/// a its end; then the unit.
+/// a its end, S step; then the unit.
 inline std::string code(ActionKind kind) {
   switch (kind) {
     case ActionKind::Unshard:
@@ -48,6 +48,8 @@ inline std::string code(ActionKind kind) {
       return "A";
     case ActionKind::FinishAllReduce:
       return "a";
+    case ActionKind::Step:
+      return "S";
   }
   return "?";
 }

@@ -45,6 +45,19 @@ TEST(ScheduleTable, PutsSlotsOfOneSizeTogether) {
               HasSubstr("p0 0.00, p1-p3 0.00 each"));
 }
 
+TEST(ScheduleTable, ShowsStepsAndWhereTheirGradientsWait) {
+  std::vector<ScheduledUnit> units = testing::decoder(1);
+  for (ScheduledUnit& unit : units) {
+    unit.gradient_shard_bytes = 1 << 20;
+  }
+  const std::string table = to_table(
+      make_schedule(units, forward_backward_markers(units), {.depth = 0}));
+  EXPECT_THAT(table, HasSubstr("reduce             1         s0"));
+  EXPECT_THAT(table, HasSubstr("step               (root) "));
+  EXPECT_THAT(table,
+              HasSubstr("sharded gradient slots (MiB): s0-s1 1.00 each"));
+}
+
 TEST(ScheduleTable, ShowsFaultySchedulesToo) {
   StepSchedule schedule = testing::decoder_schedule(1, 0);
   schedule.actions[2].unit = 7;

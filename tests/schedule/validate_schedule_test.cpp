@@ -139,6 +139,42 @@ TEST_F(ValidateSchedule, FindsReductionsThatAreWrong) {
   expect_fault("at the end: the gradient of (root) is never reduced");
 }
 
+TEST_F(ValidateSchedule, FindsStepsThatAreWrong) {
+  std::vector<ScheduledUnit> units = schedule_.units;
+  for (ScheduledUnit& unit : units) {
+    unit.gradient_shard_bytes = 5;
+  }
+  const StepSchedule good =
+      make_schedule(units, markers_of(schedule_), {.depth = 1});
+  ASSERT_EQ(validate(good), "");
+
+  schedule_ = good;
+  erase(find(Kind::Step, 0));
+  expect_fault("at the end: (root) is never stepped");
+
+  schedule_ = good;
+  move(find(Kind::Step, 2), find(Kind::FinishReduce, 2));
+  expect_fault("step of '2', whose gradient is not there");
+
+  schedule_ = good;
+  move(find(Kind::Reshard, 2), find(Kind::Step, 2));
+  expect_fault("step of '2' while it is unsharded");
+
+  schedule_ = good;
+  insert(find(Kind::Step, 1) + 1, {Kind::Backward, 2});
+  insert(find(Kind::Backward, 2, 1), {Kind::Unshard, 2, 1});
+  expect_fault("backward of '2' begins after its step");
+
+  schedule_ = good;
+  schedule_.actions[find(Kind::Reduce, 1)].slot =
+      schedule_.actions[find(Kind::Reduce, 2)].slot;
+  expect_fault("'1' takes sharded gradient slot 0 while '2' uses it");
+
+  schedule_ = good;
+  schedule_.units[2].gradient_shard_bytes = 0;
+  expect_fault("slot 0 for '2', which uses none");
+}
+
 TEST_F(ValidateSchedule, FindsSlotsThatAreWrong) {
   const StepSchedule good = schedule_;
   schedule_.actions[find(Kind::Unshard, 1)].slot = 9;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "accordion/fsdp/unsharded_storage.h"
+#include "accordion/fsdp/slot_storage.h"
 
 #include <algorithm>
 #include <string>
@@ -36,29 +36,28 @@ void set_readable(Impl* storage, bool readable, const std::string& message) {
 
 }  // namespace
 
-UnshardedStorage::UnshardedStorage(c10::Storage resident)
+SlotStorage::SlotStorage(c10::Storage resident)
     : storage_(std::move(resident)) {}
 
-UnshardedStorage::UnshardedStorage(std::int64_t bytes,
-                                   const std::string& message)
+SlotStorage::SlotStorage(std::int64_t bytes, const std::string& message)
     : storage_(make_storage(bytes)), message_(message) {
   set_readable(storage_.unsafeGetStorageImpl(), false, message_);
 }
 
-void UnshardedStorage::bind(void* memory) {
+void SlotStorage::bind(void* memory) {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   set_readable(storage, true, message_);
   storage->set_data_ptr_noswap(at_address(memory));
 }
 
-void UnshardedStorage::release() {
+void SlotStorage::release() {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(at_address(nullptr));
   set_readable(storage, false, message_);
 }
 
-at::Tensor UnshardedStorage::view(std::int64_t offset, at::IntArrayRef shape,
-                                  c10::ScalarType dtype) const {
+at::Tensor SlotStorage::view(std::int64_t offset, at::IntArrayRef shape,
+                             c10::ScalarType dtype) const {
   if (message_.empty()) {
     return tensor_on(storage_, offset, shape, dtype);
   }
@@ -69,7 +68,7 @@ at::Tensor UnshardedStorage::view(std::int64_t offset, at::IntArrayRef shape,
   return tensor;
 }
 
-bool UnshardedStorage::holds(const at::Tensor& tensor) const {
+bool SlotStorage::holds(const at::Tensor& tensor) const {
   return tensor.has_storage() && tensor.storage().unsafeGetStorageImpl() ==
                                      storage_.unsafeGetStorageImpl();
 }

@@ -9,9 +9,9 @@
 
 namespace accordion {
 
-/// The memory of a section's unsharded parameters, as LibTorch sees it: one
-/// storage object for the life of the unit, bound to a slot while the unit is
-/// unsharded.
+/// Memory of a section that comes and goes, as LibTorch sees it: its unsharded
+/// parameters, or a sharded gradient that does not stay. One storage object for
+/// the life of the unit, bound to a slot in the meantime.
 ///
 /// // [Note: saved for backward]
 /// Autograd saves parameters by reference and their views by storage. The
@@ -19,13 +19,18 @@ namespace accordion {
 /// changes, below what autograd's version counters see, so saved tensors are
 /// right again once the unit is unsharded. While it is released, an access is
 /// an error with the message given here, not a crash or a wrong number.
-class UnshardedStorage {
+class SlotStorage {
  public:
-  UnshardedStorage() = default;
-  /// Storage that is always bound: parameters that are never gathered.
-  explicit UnshardedStorage(c10::Storage resident);
+  SlotStorage() = default;
+  /// Storage that is always bound: memory that stays.
+  explicit SlotStorage(c10::Storage resident);
   /// Released storage of `bytes` bytes.
-  UnshardedStorage(std::int64_t bytes, const std::string& message);
+  SlotStorage(std::int64_t bytes, const std::string& message);
+
+  /// Whether there is storage, and it is always bound.
+  [[nodiscard]] bool is_resident() const {
+    return storage_ && message_.empty();
+  }
 
   void bind(void* memory);
   void release();

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/fsdp/held_memory.h"
+
+#include <algorithm>
+
+#include "accordion/fsdp/executor.h"
+
+namespace accordion {
+
+ShardedBytes sharded_bytes(const Executor& executor) {
+  ShardedBytes bytes;
+  for (const auto& unit : executor.units()) {
+    for (const SectionState& section : unit->sections()) {
+      bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
+      if (section.gradient_storage.is_resident()) {
+        bytes.gradients += static_cast<std::int64_t>(section.gradient.nbytes());
+      }
+      if (section.cast.defined()) {
+        bytes.whole_copies += static_cast<std::int64_t>(section.cast.nbytes());
+      }
+    }
+    bytes.whole_copies += unit->secondary_bytes();
+    if (unit->parameter_state() != ParameterState::Sharded) {
+      bytes.unsharded_parameters += unit->unsharded_bytes();
+    }
+    bytes.whole_gradients += unit->whole_gradient_bytes();
+  }
+  bytes.gradients += executor.pools().gradient_shards.allocated_bytes();
+  bytes.parameter_slots = executor.pools().parameters.allocated_bytes();
+  bytes.gradient_slots = executor.pools().gradients.allocated_bytes();
+  return bytes;
+}
+
+void for_each_held_tensor(const Executor& executor,
+                          const std::function<void(const at::Tensor&)>& visit) {
+  for (const auto& unit : executor.units()) {
+    for (const SectionState& section : unit->sections()) {
+      for (const at::Tensor* tensor :
+           {&section.shard, &section.cast, &section.secondary}) {
+        if (tensor->defined()) {
+          visit(*tensor);
+        }
+      }
+      if (section.gradient_storage.is_resident()) {
+        visit(section.gradient);
+      }
+    }
+  }
+}
+
+int ranks_sharing_slots(const Executor& executor, int local_ranks) {
+  const CommGroups& groups = executor.units().front()->groups();
+  if (groups.secondary) {
+    return 1;
+  }
+  const int ranks = groups.gather->world_size();
+  if (groups.gather->backend() == "shm") {
+    return ranks;
+  }
+  return groups.gather->backend() == "hierarchical"
+             ? std::clamp(local_ranks, 1, ranks)
+             : 1;
+}
+
+}  // namespace accordion
