@@ -3,42 +3,11 @@
 
 #include <utility>
 
-#include "accordion/module/activation_checkpoint.h"
 #include "accordion/ops/cross_entropy.h"
 #include "accordion/ops/linear.h"
+#include "accordion/ops/linear_cross_entropy.h"
 
 namespace accordion {
-
-namespace {
-
-/// Loss of rows of hidden states, and how many were right.
-struct HeadLoss {
-  at::Tensor weight;  // [vocab_size, hidden_size]
-  double divisor;
-
-  using Result = std::pair<at::Tensor, at::Tensor>;
-  Result operator()(const at::Tensor& hidden, const at::Tensor& targets) const {
-    const ops::CrossEntropy result =
-        ops::cross_entropy_(ops::linear(hidden, weight), targets, divisor);
-    return {result.loss, result.correct};
-  }
-};
-
-/// The same, `rows` at a time.
-HeadLoss::Result in_chunks(const HeadLoss& head, const at::Tensor& hidden,
-                           const at::Tensor& targets, int64_t rows) {
-  const std::vector<at::Tensor> parts = hidden.split(rows);
-  const std::vector<at::Tensor> part_targets = targets.split(rows);
-  HeadLoss::Result sum = checkpoint(head, parts[0], part_targets[0]);
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const auto [loss, correct] = checkpoint(head, parts[i], part_targets[i]);
-    sum.first = sum.first + loss;
-    sum.second = sum.second + correct;
-  }
-  return sum;
-}
-
-}  // namespace
 
 LlamaDecoderImpl::LlamaDecoderImpl(const LlamaConfig& config)
     : config_(config) {
@@ -102,12 +71,20 @@ LlamaOutput LlamaImpl::forward(const at::Tensor& tokens,
   const double counted =
       divisor != 0 ? divisor
                    : targets.ne(ops::kIgnoredTarget).sum().item<double>();
-  const HeadLoss head{head_weight(), counted};
-  const auto [loss, correct] =
-      loss_chunk_ == 0 ? head(hidden.flatten(0, 1), targets.flatten())
-                       : in_chunks(head, hidden.flatten(0, 1),
-                                   targets.flatten(), loss_chunk_);
-  return {.logits = {}, .loss = loss, .correct = correct};
+  const at::Tensor rows = hidden.flatten(0, 1);
+  const at::Tensor of_rows = targets.flatten();
+  const ops::CrossEntropy result =
+      loss_chunk_ == 0 ? ops::cross_entropy_(ops::linear(rows, head_weight()),
+                                             of_rows, counted)
+                       : ops::linear_cross_entropy(rows, head_weight(), of_rows,
+                                                   counted, loss_chunk_);
+  return {.logits = {}, .loss = result.loss, .correct = result.correct};
+}
+
+void LlamaImpl::set_selective_recomputation(bool selective) {
+  for (Unit<DecoderLayer>& layer : model_->layers()) {
+    layer->set_selective_recomputation(selective);
+  }
 }
 
 const at::Tensor& LlamaImpl::head_weight() const {

@@ -43,6 +43,7 @@ class LlamaDecoderImpl : public torch::nn::Module {
   [[nodiscard]] const at::Tensor& embedding() const {
     return embed_tokens_->weight;
   }
+  [[nodiscard]] std::vector<Unit<DecoderLayer>>& layers() { return units_; }
 
  private:
   ops::RopeTable rope_table(int64_t seq_len, at::ScalarType dtype);
@@ -84,9 +85,11 @@ class LlamaImpl : public torch::nn::Module {
   [[nodiscard]] const LlamaConfig& config() const { return config_; }
 
   /// Computes head and loss of at most `tokens` at a time, so that logits of
-  /// the others never exist beside them; backward computes each part's logits
-  /// once more. 0, as at first: all at once.
+  /// the others never exist beside them (ops::linear_cross_entropy). 0, as at
+  /// first: all at once.
   void set_loss_chunk(int64_t tokens) { loss_chunk_ = tokens; }
+  /// See DecoderLayerImpl; off at first.
+  void set_selective_recomputation(bool selective);
 
  private:
   [[nodiscard]] const at::Tensor& head_weight() const;

@@ -18,7 +18,7 @@ ProjectionImpl::ProjectionImpl(int64_t in, int64_t out, bool with_bias)
   }
 }
 
-at::Tensor ProjectionImpl::forward(const at::Tensor& x) {
+at::Tensor ProjectionImpl::forward(const ops::Operand& x) {
   return ops::linear(x, weight, bias);
 }
 
@@ -27,6 +27,11 @@ RmsNormImpl::RmsNormImpl(int64_t width, double eps)
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& x) {
   return ops::rms_norm(x, weight, eps_);
+}
+
+ops::Operand RmsNormImpl::operand(const at::Tensor& x, bool recomputes) {
+  return recomputes ? ops::recomputed_rms_norm(x, weight, eps_)
+                    : ops::Operand(ops::rms_norm(x, weight, eps_));
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocab_size, int64_t width)
@@ -48,13 +53,18 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)
   o_proj_ = register_module("o_proj", Projection(q_rows, hidden, bias));
 }
 
-at::Tensor LlamaAttentionImpl::forward(const at::Tensor& x,
-                                       const ops::RopeTable& rope) {
+at::Tensor LlamaAttentionImpl::forward(const ops::Operand& x,
+                                       const ops::RopeTable& rope,
+                                       bool recomputes) {
   const auto heads = [this, &x](Projection& projection) {
-    return projection(x).view({x.size(0), x.size(1), -1, head_dim_});
+    return projection(x).view(
+        {x.value().size(0), x.value().size(1), -1, head_dim_});
   };
   const auto [q, k] = ops::rope(heads(q_proj_), heads(k_proj_), rope);
-  return o_proj_(ops::causal_attention(q, k, heads(v_proj_)).flatten(2));
+  const at::Tensor v = heads(v_proj_);
+  return o_proj_(recomputes
+                     ? ops::recomputed_attention(q, k, v)
+                     : ops::Operand(ops::causal_attention(q, k, v).flatten(2)));
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) {
@@ -66,8 +76,11 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) {
   down_proj_ = register_module("down_proj", Projection(inner, hidden, bias));
 }
 
-at::Tensor LlamaMlpImpl::forward(const at::Tensor& x) {
-  return down_proj_(ops::swiglu(gate_proj_(x), up_proj_(x)));
+at::Tensor LlamaMlpImpl::forward(const ops::Operand& x, bool recomputes) {
+  const at::Tensor gate = gate_proj_(x);
+  const at::Tensor up = up_proj_(x);
+  return down_proj_(recomputes ? ops::recomputed_swiglu(gate, up)
+                               : ops::Operand(ops::swiglu(gate, up)));
 }
 
 DecoderLayerImpl::DecoderLayerImpl(const LlamaConfig& config) {
@@ -83,8 +96,12 @@ DecoderLayerImpl::DecoderLayerImpl(const LlamaConfig& config) {
 
 at::Tensor DecoderLayerImpl::forward(const at::Tensor& x,
                                      const ops::RopeTable& rope) {
-  const at::Tensor attended = x + self_attn_(input_layernorm_(x), rope);
-  return attended + mlp_(post_attention_layernorm_(attended));
+  const at::Tensor attended =
+      x +
+      self_attn_(input_layernorm_->operand(x, selective_), rope, selective_);
+  return attended +
+         mlp_(post_attention_layernorm_->operand(attended, selective_),
+              selective_);
 }
 
 }  // namespace accordion

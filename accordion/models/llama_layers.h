@@ -5,6 +5,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "accordion/models/llama_config.h"
+#include "accordion/ops/operand.h"
 #include "accordion/ops/rope.h"
 
 /// The parts of a Llama decoder. Modules hold parameters under Hugging Face's
@@ -18,7 +19,7 @@ namespace accordion {
 class ProjectionImpl : public torch::nn::Module {
  public:
   ProjectionImpl(int64_t in, int64_t out, bool with_bias);
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const ops::Operand& x);
 
   at::Tensor weight;  ///< [out, in]
   at::Tensor bias;    ///< [out], or undefined
@@ -30,6 +31,9 @@ class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);
+  /// The same for products, which keep it for backward or, where `recomputes`,
+  /// x and weight.
+  ops::Operand operand(const at::Tensor& x, bool recomputes);
 
   at::Tensor weight;  ///< [width]
 
@@ -52,7 +56,9 @@ class LlamaAttentionImpl : public torch::nn::Module {
  public:
   explicit LlamaAttentionImpl(const LlamaConfig& config);
   /// x and the result: [batch, seq_len, hidden_size]
-  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope);
+  /// `recomputes`: the result of attention, in backward.
+  at::Tensor forward(const ops::Operand& x, const ops::RopeTable& rope,
+                     bool recomputes);
 
  private:
   int64_t head_dim_;
@@ -66,7 +72,8 @@ TORCH_MODULE(LlamaAttention);
 class LlamaMlpImpl : public torch::nn::Module {
  public:
   explicit LlamaMlpImpl(const LlamaConfig& config);
-  at::Tensor forward(const at::Tensor& x);
+  /// `recomputes`: the activation, in backward.
+  at::Tensor forward(const ops::Operand& x, bool recomputes);
 
  private:
   Projection gate_proj_{nullptr};
@@ -84,7 +91,12 @@ class DecoderLayerImpl : public torch::nn::Module {
   /// argument: units cast those to the precision of computation.
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope);
 
+  /// Whether results of products alone are kept for backward, which computes
+  /// norms, activation and attention again ([Note: selective recomputation]).
+  void set_selective_recomputation(bool selective) { selective_ = selective; }
+
  private:
+  bool selective_ = false;
   RmsNorm input_layernorm_{nullptr};
   LlamaAttention self_attn_{nullptr};
   RmsNorm post_attention_layernorm_{nullptr};

@@ -27,6 +27,17 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k) {
   return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
 }
 
+/// Calls `body` with a null pointer of the tiles' type for a dtype.
+template <class Body>
+void dispatch_tile(at::ScalarType dtype, Body&& body) {
+  if (dtype == at::kFloat) {
+    body(static_cast<float*>(nullptr));
+  } else {
+    TORCH_INTERNAL_ASSERT(dtype == at::kBFloat16);
+    body(static_cast<kernels::Bf16*>(nullptr));
+  }
+}
+
 /// Calls body(sequence, kv_head) for each key head of each sequence.
 template <class Body>
 void for_each_kv_head(const AttentionShape& shape, Body&& body) {
@@ -38,36 +49,59 @@ void for_each_kv_head(const AttentionShape& shape, Body&& body) {
                    });
 }
 
-struct CausalAttention : torch::autograd::Function<CausalAttention> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q_input,
-                            const at::Tensor& k_input,
-                            const at::Tensor& v_input) {
-    const at::Tensor q = q_input.contiguous();
-    const at::Tensor k = k_input.contiguous();
-    const at::Tensor v = v_input.contiguous();
-    const AttentionShape shape = shape_of(q, k);
-    at::Tensor out = at::empty(q.sizes(), q.options());
-    at::Tensor log_sums = at::empty({shape.batch, shape.heads, shape.seq_len},
-                                    q.options().dtype(at::kFloat));
-    const int64_t q_step = shape.seq_len * shape.q_stride();
-    const int64_t kv_step = shape.seq_len * shape.kv_stride();
-    detail::dispatch_element(q.scalar_type(), [&](auto* type) {
-      using T = std::remove_pointer_t<decltype(type)>;
-      for_each_kv_head(shape, [&](int64_t i, int64_t kv_head) {
-        detail::attend<T>(
-            shape,
-            {read<T>(q) + i * q_step, read<T>(k) + i * kv_step,
-             read<T>(v) + i * kv_step, write<T>(out) + i * q_step,
-             write<float>(log_sums) + i * shape.heads * shape.seq_len},
-            kv_head);
-      });
+/// The result, and the logarithms of the sums of exponentials of scores
+/// [batch, heads, seq_len]. Operands are contiguous.
+std::vector<at::Tensor> attend(const std::vector<at::Tensor>& qkv) {
+  const at::Tensor& q = qkv[0];
+  const at::Tensor& k = qkv[1];
+  const at::Tensor& v = qkv[2];
+  const AttentionShape shape = shape_of(q, k);
+  at::Tensor out = at::empty(q.sizes(), q.options());
+  at::Tensor log_sums = at::empty({shape.batch, shape.heads, shape.seq_len},
+                                  q.options().dtype(at::kFloat));
+  const int64_t q_step = shape.seq_len * shape.q_stride();
+  const int64_t kv_step = shape.seq_len * shape.kv_stride();
+  dispatch_tile(q.scalar_type(), [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    for_each_kv_head(shape, [&](int64_t i, int64_t kv_head) {
+      detail::attend<T>(
+          shape,
+          {read<T>(q) + i * q_step, read<T>(k) + i * kv_step,
+           read<T>(v) + i * kv_step, write<T>(out) + i * q_step,
+           write<float>(log_sums) + i * shape.heads * shape.seq_len},
+          kv_head);
     });
-    ctx->save_for_backward({q, k, v, out, log_sums});
-    return out;
+  });
+  return {out, log_sums};
+}
+
+struct CausalAttention : torch::autograd::Function<CausalAttention> {
+  /// `recomputation`: of what attend returns, or null to keep it.
+  static at::Tensor forward(
+      AutogradContext* ctx, const at::Tensor& q_input,
+      const at::Tensor& k_input, const at::Tensor& v_input,
+      const c10::intrusive_ptr<Recomputation>& recomputation) {
+    variable_list saved = {q_input.contiguous(), k_input.contiguous(),
+                           v_input.contiguous()};
+    const std::vector<at::Tensor> results = attend(saved);
+    if (recomputation) {
+      recomputation->add_user();
+      ctx->saved_data["recomputation"] =
+          c10::IValue::make_capsule(recomputation);
+    } else {
+      saved.insert(saved.end(), results.begin(), results.end());
+    }
+    ctx->save_for_backward(saved);
+    return results[0];
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const variable_list saved = ctx->get_saved_variables();
+    variable_list saved = ctx->get_saved_variables();
+    if (saved.size() == 3) {
+      const auto capsule = ctx->saved_data["recomputation"].toCapsule();
+      const auto results = static_cast<Recomputation&>(*capsule).results(saved);
+      saved.insert(saved.end(), results.begin(), results.end());
+    }
     const at::Tensor& q = saved[0];
     const at::Tensor& k = saved[1];
     const at::Tensor& v = saved[2];
@@ -78,7 +112,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     at::Tensor dv = at::empty(v.sizes(), v.options());
     const int64_t q_step = shape.seq_len * shape.q_stride();
     const int64_t kv_step = shape.seq_len * shape.kv_stride();
-    detail::dispatch_element(q.scalar_type(), [&](auto* type) {
+    dispatch_tile(q.scalar_type(), [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       for_each_kv_head(shape, [&](int64_t i, int64_t kv_head) {
         detail::attend_backward<T>(
@@ -91,20 +125,18 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
             kv_head);
       });
     });
-    return {dq, dk, dv};
+    return {dq, dk, dv, at::Tensor()};
   }
 };
 
 bool is_tiled(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return detail::has_kernel({q, k, v}) && q.numel() > 0 &&
-         q.size(1) <= kLongestTiled && q.size(3) % 2 == 0 &&
+  return detail::has_kernel({q, k, v}) && q.scalar_type() != at::kHalf &&
+         q.numel() > 0 && q.size(1) <= kLongestTiled && q.size(3) % 2 == 0 &&
          detail::can_multiply(q.scalar_type());
 }
 
-}  // namespace
-
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v) {
+void check_shapes(const at::Tensor& q, const at::Tensor& k,
+                  const at::Tensor& v) {
   TORCH_CHECK_VALUE(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() &&
           q.size(0) == k.size(0) && q.size(1) == k.size(1) &&
@@ -113,10 +145,36 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
       " and ", v.sizes(),
       ": they must be [batch, seq_len, heads, head_dim], k and v alike, with "
       "heads of q a multiple of theirs.");
+}
+
+}  // namespace
+
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) {
+  check_shapes(q, k, v);
+  if (detail::has_kernel({q, k, v}) && q.scalar_type() == at::kHalf) {
+    // [Note: matmuls in fp16]
+    return causal_attention(q.to(at::kFloat), k.to(at::kFloat),
+                            v.to(at::kFloat))
+        .to(at::kHalf);
+  }
   if (!is_tiled(q, k, v)) {
     return composite::causal_attention(q, k, v);
   }
-  return CausalAttention::apply(q, k, v);
+  return CausalAttention::apply(q, k, v, c10::intrusive_ptr<Recomputation>());
+}
+
+Operand recomputed_attention(const at::Tensor& q, const at::Tensor& k,
+                             const at::Tensor& v) {
+  check_shapes(q, k, v);
+  if (!is_tiled(q, k, v)) {
+    return causal_attention(q, k, v).flatten(2);
+  }
+  const auto recomputation = c10::make_intrusive<Recomputation>(attend);
+  const variable_list from = {q.contiguous(), k.contiguous(), v.contiguous()};
+  return {CausalAttention::apply(from[0], from[1], from[2], recomputation)
+              .flatten(2),
+          from, recomputation};
 }
 
 }  // namespace accordion::ops

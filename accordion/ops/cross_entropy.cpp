@@ -20,6 +20,18 @@ using detail::write;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// What the gradient is multiplied by when it is stored.
+///
+/// // [Note: gradient of the loss in fp16]
+/// The loss's own gradient, 1 or the loss scale, is known in backward only. In
+/// fp16, p / divisor would be lost before it could be scaled up: 2^-24 is the
+/// smallest half. So p * 2^15 is stored, which fits as p is at most 1, and
+/// divided in backward by what it is too large.
+double stored_scale(at::ScalarType dtype, double divisor) {
+  constexpr double kLargestPower = 32768;
+  return dtype == at::kHalf ? kLargestPower : 1.0 / divisor;
+}
+
 /// Losses of all rows; `gradient`, if defined, receives the gradient.
 template <class T>
 std::vector<kernels::RowLoss> row_losses(const at::Tensor& logits,
@@ -54,8 +66,9 @@ CrossEntropy compute(const at::Tensor& logits, const at::Tensor& targets,
   std::vector<kernels::RowLoss> losses;
   detail::dispatch_element(logits.scalar_type(), [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    losses = row_losses<T>(logits, targets, gradient,
-                           static_cast<float>(1.0 / divisor));
+    const double scale = stored_scale(logits.scalar_type(), divisor);
+    losses =
+        row_losses<T>(logits, targets, gradient, static_cast<float>(scale));
   });
   double sum = 0;
   int64_t correct = 0;
@@ -81,29 +94,32 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
     }
     const CrossEntropy result = compute(source, targets, gradient, divisor);
     ctx->save_for_backward({gradient});
+    ctx->saved_data["factor"] =
+        detail::gradient_factor(source.scalar_type(), divisor);
     ctx->mark_non_differentiable({result.correct});
     return {result.loss, result.correct};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const at::Tensor gradient = ctx->get_saved_variables()[0];
+    const at::Tensor factor =
+        gradients[0] * ctx->saved_data["factor"].toDouble();
     // Not scaled in place: a second backward would scale it again.
     const bool as_it_is =
-        gradients[0].device().is_cpu() && gradients[0].item<double>() == 1.0;
-    return {as_it_is ? gradient : gradient.mul(gradients[0]), at::Tensor(),
+        factor.device().is_cpu() && factor.item<double>() == 1.0;
+    return {as_it_is ? gradient : gradient.mul(factor), at::Tensor(),
             at::Tensor(), at::Tensor()};
   }
 };
 
-void check_arguments(const at::Tensor& logits, const at::Tensor& targets,
-                     double divisor) {
-  TORCH_CHECK_VALUE(logits.dim() == 2 && targets.dim() == 1 &&
-                        targets.size(0) == logits.size(0) &&
-                        targets.scalar_type() == at::kLong,
-                    "[cross_entropy] logits have shape ", logits.sizes(),
-                    " and targets ", targets.sizes(), " (",
-                    targets.scalar_type(),
-                    "): they must be [rows, classes] and [rows] of int64.");
+void check_shapes(at::IntArrayRef logits, const at::Tensor& targets,
+                  double divisor) {
+  TORCH_CHECK_VALUE(
+      logits.size() == 2 && targets.dim() == 1 &&
+          targets.size(0) == logits[0] && targets.scalar_type() == at::kLong,
+      "[cross_entropy] logits have shape ", logits, " and targets ",
+      targets.sizes(), " (", targets.scalar_type(),
+      "): they must be [rows, classes] and [rows] of int64.");
   TORCH_CHECK_VALUE(divisor > 0, "[cross_entropy] divisor is ", divisor,
                     ": it must be the number of targets, above 0.");
 }
@@ -121,7 +137,7 @@ void check_targets(const at::Tensor& targets, int64_t classes) {
 
 CrossEntropy run(const at::Tensor& logits, const at::Tensor& targets,
                  double divisor, bool in_place) {
-  check_arguments(logits, targets, divisor);
+  check_shapes(logits.sizes(), targets, divisor);
   if (!detail::has_kernel({logits}) || !targets.device().is_cpu()) {
     return composite::cross_entropy(logits, targets, divisor);
   }
@@ -136,6 +152,24 @@ CrossEntropy run(const at::Tensor& logits, const at::Tensor& targets,
 }
 
 }  // namespace
+
+CrossEntropy detail::cross_entropy_with_gradient_(const at::Tensor& logits,
+                                                  const at::Tensor& targets,
+                                                  double divisor) {
+  return compute(logits, targets, logits, divisor);
+}
+
+double detail::gradient_factor(at::ScalarType dtype, double divisor) {
+  return 1.0 / divisor / stored_scale(dtype, divisor);
+}
+
+void detail::check_cross_entropy(int64_t rows, int64_t classes,
+                                 const at::Tensor& targets, double divisor) {
+  check_shapes({rows, classes}, targets, divisor);
+  if (targets.device().is_cpu()) {
+    check_targets(targets.contiguous(), classes);
+  }
+}
 
 CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                            double divisor) {

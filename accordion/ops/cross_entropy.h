@@ -35,4 +35,21 @@ CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
 CrossEntropy cross_entropy_(const at::Tensor& logits, const at::Tensor& targets,
                             double divisor);
 
+namespace detail {
+
+/// The same outside of autograd, for logits that has_kernel() holds for: their
+/// gradient, less the factor below, is written over them.
+CrossEntropy cross_entropy_with_gradient_(const at::Tensor& logits,
+                                          const at::Tensor& targets,
+                                          double divisor);
+/// What the gradient that is written has to be multiplied by, beside the loss's
+/// own.
+double gradient_factor(at::ScalarType dtype, double divisor);
+
+/// Throws c10::ValueError as cross_entropy for logits [rows, classes].
+void check_cross_entropy(int64_t rows, int64_t classes,
+                         const at::Tensor& targets, double divisor);
+
+}  // namespace detail
+
 }  // namespace accordion::ops

@@ -9,11 +9,11 @@
 
 namespace accordion::ops::detail {
 
-/// Whether the loops of kernels/ apply: plain CPU tensors of one dtype, fp32 or
-/// bf16. Everything else takes the composite.
+/// Whether the loops of kernels/ apply: plain CPU tensors of one dtype, fp32,
+/// bf16 or fp16. Everything else takes the composite.
 inline bool has_kernel(std::initializer_list<at::Tensor> tensors) {
   const at::ScalarType dtype = tensors.begin()->scalar_type();
-  if (dtype != at::kFloat && dtype != at::kBFloat16) {
+  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return false;
   }
   for (const at::Tensor& tensor : tensors) {
@@ -30,9 +30,11 @@ template <class Body>
 void dispatch_element(at::ScalarType dtype, Body&& body) {
   if (dtype == at::kFloat) {
     body(static_cast<float*>(nullptr));
-  } else {
-    TORCH_INTERNAL_ASSERT(dtype == at::kBFloat16);
+  } else if (dtype == at::kBFloat16) {
     body(static_cast<kernels::Bf16*>(nullptr));
+  } else {
+    TORCH_INTERNAL_ASSERT(dtype == at::kHalf);
+    body(static_cast<kernels::Fp16*>(nullptr));
   }
 }
 

@@ -45,6 +45,13 @@ at::Tensor onednn_product(const at::Tensor& rows, const at::Tensor& weight,
 
 at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
                    const std::optional<at::Tensor>& bias, bool onednn) {
+  if (rows.scalar_type() == at::kHalf) {
+    const auto wide_bias =
+        bias ? std::optional(bias->to(at::kFloat)) : std::nullopt;
+    return product(rows.to(at::kFloat), weight.to(at::kFloat), wide_bias,
+                   onednn)
+        .to(at::kHalf);
+  }
   if (onednn) {
     return onednn_product(rows, weight, bias);
   }
@@ -64,6 +71,10 @@ at::Tensor as_rows(const at::Tensor& x) {
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
                            const at::Tensor& weight) {
   at::Tensor gradient = grad_destination(weight);
+  if (dy.scalar_type() == at::kHalf) {
+    const at::Tensor wide = dy.to(at::kFloat).t().mm(x.to(at::kFloat));
+    return gradient.defined() ? gradient.copy_(wide) : wide.to(at::kHalf);
+  }
   if (!gradient.defined()) {
     return dy.t().mm(x);
   }
@@ -72,11 +83,12 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
 
 struct Linear : torch::autograd::Function<Linear> {
   // An absent bias is no input: autograd asks each one for its device.
+  // `operand` says how x is had again; autograd looks at tensors alone.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
-                            bool onednn) {
-    ctx->save_for_backward({x, weight});
+                            const Operand& operand, bool onednn) {
+    save_operand(ctx, operand, weight);
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["onednn"] = onednn;
     std::vector<int64_t> shape = x.sizes().vec();
@@ -86,20 +98,51 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& weight = saved[1];
+    const at::Tensor& weight = saved[0];
     const at::Tensor dy = as_rows(gradients[0]);
     at::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) {
       const bool onednn = ctx->saved_data["onednn"].toBool();
-      dx = product(dy, weight.t(), std::nullopt, onednn).view(saved[0].sizes());
+      dx = product(dy, weight.t(), std::nullopt, onednn)
+               .view(ctx->saved_data["shape"].toIntVector());
     }
     if (ctx->needs_input_grad(1)) {
-      dweight = weight_gradient(dy, as_rows(saved[0]), weight);
+      dweight = weight_gradient(dy, as_rows(operand_of(ctx, saved)), weight);
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
       dbias = dy.sum(0);
     }
-    return {dx, dweight, dbias, at::Tensor()};
+    return {dx, dweight, dbias, at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  /// Keeps the weight, and what the operand consists of where the gradient of
+  /// the weight will be wanted.
+  static void save_operand(AutogradContext* ctx, const Operand& operand,
+                           const at::Tensor& weight) {
+    variable_list saved = {weight};
+    ctx->saved_data["shape"] = operand.value().sizes().vec();
+    if (weight.requires_grad() && operand.is_kept()) {
+      saved.push_back(operand.value());
+    } else if (weight.requires_grad()) {
+      saved.insert(saved.end(), operand.from().begin(), operand.from().end());
+      operand.recomputation()->add_user();
+      ctx->saved_data["recomputation"] =
+          c10::IValue::make_capsule(operand.recomputation());
+    }
+    ctx->save_for_backward(saved);
+  }
+
+  static at::Tensor operand_of(AutogradContext* ctx,
+                               const variable_list& saved) {
+    const auto recomputation = ctx->saved_data.find("recomputation");
+    if (recomputation == ctx->saved_data.end()) {
+      return saved[1];
+    }
+    const auto capsule = recomputation->second.toCapsule();
+    return static_cast<Recomputation&>(*capsule)
+        .results({saved.begin() + 1, saved.end()})[0]
+        .view(ctx->saved_data["shape"].toIntVector());
   }
 };
 
@@ -130,15 +173,17 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  return Linear::apply(x, weight, if_defined(bias), /*onednn=*/true);
+  return Linear::apply(x, weight, if_defined(bias), Operand(x),
+                       /*onednn=*/true);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+at::Tensor linear(const Operand& operand, const at::Tensor& weight,
                   const at::Tensor& bias) {
+  const at::Tensor& x = operand.value();
   if (is_plain(x, weight, bias)) {
-    const bool fp32 = x.scalar_type() == at::kFloat;
-    return Linear::apply(x, weight, if_defined(bias),
-                         fp32 && linear_uses_onednn());
+    const bool in_fp32 = x.scalar_type() != at::kBFloat16;
+    return Linear::apply(x, weight, if_defined(bias), operand,
+                         in_fp32 && linear_uses_onednn());
   }
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }

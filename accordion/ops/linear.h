@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "accordion/ops/operand.h"
+
 namespace accordion::ops {
 
 /// x times the transpose of weight, plus bias where it is defined: at::linear.
@@ -10,17 +12,22 @@ namespace accordion::ops {
 /// // [Note: matmuls in fp32]
 /// LibTorch hands fp32 products to MKL, which runs AVX2 code on processors that
 /// are not Intel's, AVX-512 or not. Where the processor has AVX-512 and is not
-/// Intel's, the output and the gradient of x go through oneDNN, which uses it. At
-/// 256 x 1024 x 2752 on an AMD EPYC (Zen 4), GFLOP/s a core: output 105 against
-/// 82, gradient of x 104 against 93. The weight's gradient, 95 against 94, stays
-/// with MKL.
+/// Intel's, the output and the gradient of x go through oneDNN, which uses it.
+/// At 256 x 1024 x 2752 on an AMD EPYC (Zen 4), GFLOP/s a core: output 105
+/// against 82, gradient of x 104 against 93. The weight's gradient, 95 against
+/// 94, stays with MKL.
+///
+/// // [Note: matmuls in fp16]
+/// LibTorch multiplies halves with a loop of about 1 GFLOP/s where the
+/// processor has no instructions for it. On the CPU operands are widened to
+/// fp32, and the result is rounded.
 ///
 /// The weight's gradient is computed where a sharded module reduces it; see
-/// grad_destination. What is not fp32 or bf16 on the CPU takes at::linear.
+/// grad_destination. Other dtypes and devices take at::linear.
 ///
 /// Shapes  x [..., in]; weight [out, in]; bias [out] or undefined
-/// Memory  keeps x and weight for backward
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+/// Memory  keeps weight for backward, and x or what it is computed from
+at::Tensor linear(const Operand& x, const at::Tensor& weight,
                   const at::Tensor& bias = {});
 
 /// Whether linear takes oneDNN for fp32 on this machine.

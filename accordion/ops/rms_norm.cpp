@@ -90,4 +90,14 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return RmsNorm::apply(x, weight, eps);
 }
 
+Operand recomputed_rms_norm(const at::Tensor& x, const at::Tensor& weight,
+                            double eps) {
+  return {rms_norm(x, weight, eps),
+          {x, weight},
+          c10::make_intrusive<Recomputation>(
+              [eps](const std::vector<at::Tensor>& from) {
+                return std::vector{rms_norm(from[0], from[1], eps)};
+              })};
+}
+
 }  // namespace accordion::ops

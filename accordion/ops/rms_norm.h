@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "accordion/ops/operand.h"
+
 namespace accordion::ops {
 
 /// x / sqrt(mean(x^2) + eps) * weight over the last dim.
@@ -11,5 +13,9 @@ namespace accordion::ops {
 /// Memory  keeps x and weight for backward, nothing else
 /// Throws  c10::ValueError when weight is not [width]
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+/// The same; what takes the result keeps x and weight in its place.
+Operand recomputed_rms_norm(const at::Tensor& x, const at::Tensor& weight,
+                            double eps);
 
 }  // namespace accordion::ops

@@ -68,4 +68,13 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return Swiglu::apply(gate, up);
 }
 
+Operand recomputed_swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return {swiglu(gate, up),
+          {gate, up},
+          c10::make_intrusive<Recomputation>(
+              [](const std::vector<at::Tensor>& from) {
+                return std::vector{swiglu(from[0], from[1])};
+              })};
+}
+
 }  // namespace accordion::ops

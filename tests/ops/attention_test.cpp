@@ -59,6 +59,14 @@ TEST(CausalAttention, RoundsAFewTimesInBf16) {
   }
 }
 
+TEST(CausalAttention, RoundsOnceInFp16) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.seq_len);
+    expect_matches(kFused, kReference, operands(shape, at::kHalf), at::kHalf,
+                   kFp16RoundedOnce);
+  }
+}
+
 TEST(CausalAttention, TakesInputThatIsNotContiguous) {
   auto inputs = operands({1, 40, 4, 4, 8}, at::kFloat);
   for (at::Tensor& input : inputs) {

@@ -23,11 +23,14 @@ struct Tolerance {
 
 /// bf16 has 8 significant bits: rounding to nearest is off by at most 2^-8.
 inline constexpr double kBf16Rounding = 1.0 / 256;
+/// fp16 has 11.
+inline constexpr double kFp16Rounding = 1.0 / 2048;
 
 /// Arithmetic in fp32 over a few hundred terms.
 inline constexpr Tolerance kFp32{1e-5, 1e-6};
 /// Arithmetic in fp32, result rounded once.
 inline constexpr Tolerance kBf16RoundedOnce{1.01 * kBf16Rounding, 1e-5};
+inline constexpr Tolerance kFp16RoundedOnce{1.01 * kFp16Rounding, 1e-5};
 
 /// Uniform in [-2, 2], reproducible.
 inline at::Tensor sample(at::IntArrayRef shape, uint64_t seed,

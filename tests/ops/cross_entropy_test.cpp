@@ -62,6 +62,31 @@ TEST(CrossEntropy, KeepsTheLossInFp32ForBf16Logits) {
   }
 }
 
+TEST(CrossEntropy, KeepsTheLossInFp32ForFp16Logits) {
+  const at::Tensor logits = sample({29, 257}, 1, at::kHalf);
+  for (const Function function : {ops::cross_entropy, ops::cross_entropy_}) {
+    expect_matches_composite(function, logits, targets_below(257, 29),
+                             {2.02 * kFp16Rounding, 1e-5});
+  }
+}
+
+TEST(CrossEntropy, GradientThatFp16DoesNotHoldCanBeScaledUp) {
+  // p / divisor is about 2^-8 / 2^20, far below the smallest half, 2^-24.
+  const double divisor = 1 << 20;
+  const double scale = 1 << 18;
+  const at::Tensor logits = sample({29, 257}, 1, at::kHalf);
+  const auto gradient = [&](Function function, at::ScalarType dtype) {
+    const at::Tensor leaf = logits.to(dtype).requires_grad_();
+    const auto result = function(leaf * 1, targets_below(257, 29), divisor);
+    return torch::autograd::grad({result.loss * scale}, {leaf})[0];
+  };
+  const at::Tensor exact = gradient(ops::composite::cross_entropy, at::kDouble);
+  for (const Function function : {ops::cross_entropy, ops::cross_entropy_}) {
+    expect_close(gradient(function, at::kHalf), exact,
+                 {2.02 * kFp16Rounding, 1e-5}, "gradient");
+  }
+}
+
 TEST(CrossEntropy, SkipsIgnoredTargets) {
   at::Tensor targets = targets_below(50, 20);
   targets[3] = ops::kIgnoredTarget;

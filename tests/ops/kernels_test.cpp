@@ -45,6 +45,36 @@ TEST(Bf16, RoundsToNearestTiesToEven) {
   EXPECT_TRUE(std::isnan(to_float(bf16(std::nanf("")))));
 }
 
+Fp16 fp16(float value) {
+  Fp16 result;
+  store(result, value);
+  return result;
+}
+
+TEST(Fp16, EachHalfIsItselfAgain) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = to_float(Fp16{static_cast<std::uint16_t>(bits)});
+    const bool is_nan = (bits & 0x7fffU) > 0x7c00U;
+    ASSERT_EQ(std::isnan(value), is_nan) << bits;
+    if (!is_nan) {
+      ASSERT_EQ(fp16(value).bits, bits);
+    }
+  }
+  EXPECT_EQ(to_float(Fp16{1}), std::ldexp(1.0F, -24));
+  EXPECT_EQ(to_float(Fp16{0x7bff}), 65504.0F);
+}
+
+TEST(Fp16, RoundsToNearestTiesToEven) {
+  EXPECT_EQ(fp16(1.0F + 1.0F / 2048).bits, 0x3c00);  // tie, even below
+  EXPECT_EQ(fp16(1.0F + 3.0F / 2048).bits, 0x3c02);  // tie, even above
+  EXPECT_EQ(fp16(1.0F + 1.0F / 2047).bits, 0x3c01);
+  EXPECT_EQ(fp16(std::ldexp(1.0F, -25)).bits, 0);
+  EXPECT_EQ(fp16(std::ldexp(3.0F, -25)).bits, 2);
+  EXPECT_EQ(fp16(65519.0F).bits, 0x7bff);
+  EXPECT_EQ(fp16(-65520.0F).bits, 0xfc00);
+  EXPECT_TRUE(std::isnan(to_float(fp16(std::nanf("")))));
+}
+
 /// Element (i, j) of a matrix that names its place.
 std::vector<Bf16> numbered(std::int64_t rows, std::int64_t stride) {
   std::vector<Bf16> result(rows * stride);

@@ -6,7 +6,9 @@
 namespace accordion {
 namespace {
 
+using testing::expect_matches;
 using testing::kFp32;
+using testing::Operator;
 using testing::sample;
 
 struct Case {
@@ -55,6 +57,18 @@ TEST(Linear, TakesInputsThatAreNotContiguous) {
   const Case c{{6, 4, 10}, 12, true};
   expect_linear(c, sample({4, 6, 10}, 1).transpose(0, 1), /*onednn=*/true);
   expect_linear(c, sample({6, 10, 4}, 1).transpose(1, 2), /*onednn=*/true);
+}
+
+TEST(Linear, RoundsOnceInFp16) {
+  const Operator linear = [](const std::vector<at::Tensor>& in) {
+    return std::vector{ops::linear(in[0], in[1], in[2])};
+  };
+  const Operator reference = [](const std::vector<at::Tensor>& in) {
+    return std::vector{at::linear(in[0], in[1], in[2])};
+  };
+  expect_matches(linear, reference,
+                 {sample({3, 5, 70}, 1), sample({11, 70}, 2), sample({11}, 3)},
+                 at::kHalf, testing::kFp16RoundedOnce);
 }
 
 TEST(Linear, SkipsGradientsThatNobodyNeeds) {

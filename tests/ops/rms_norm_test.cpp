@@ -29,6 +29,17 @@ TEST(RmsNorm, RoundsOnceInBf16) {
                  at::kBFloat16, kBf16RoundedOnce);
 }
 
+TEST(RmsNorm, RoundsOnceInFp16) {
+  expect_matches(kFused, kReference, {sample({3, 5, 120}, 1), sample({120}, 2)},
+                 at::kHalf, kFp16RoundedOnce);
+}
+
+TEST(RmsNorm, SumsSquaresThatFp16DoesNotHold) {
+  const at::Tensor x = at::full({1, 64}, 3e4F).to(at::kHalf);
+  EXPECT_TRUE(at::equal(ops::rms_norm(x, at::ones({64}, at::kHalf), kEps),
+                        at::ones({1, 64}, at::kHalf)));
+}
+
 TEST(RmsNorm, TakesInputThatIsNotContiguous) {
   expect_matches(kFused, kReference,
                  {sample({6, 33, 4}, 1).transpose(0, 1), sample({4}, 2)},

@@ -37,6 +37,11 @@ TEST(Rope, RoundsOnceInBf16) {
                       at::kBFloat16, kBf16RoundedOnce);
 }
 
+TEST(Rope, RoundsOnceInFp16) {
+  expect_rope_matches({sample({2, 13, 4, 32}, 1), sample({2, 13, 2, 32}, 2)},
+                      at::kHalf, kFp16RoundedOnce);
+}
+
 TEST(Rope, TakesInputThatIsNotContiguous) {
   expect_rope_matches({sample({2, 4, 13, 8}, 1).transpose(1, 2),
                        sample({2, 13, 2, 16}, 2).narrow(3, 3, 8)},

@@ -27,6 +27,11 @@ TEST(Swiglu, RoundsOnceInBf16) {
                  at::kBFloat16, kBf16RoundedOnce);
 }
 
+TEST(Swiglu, RoundsOnceInFp16) {
+  expect_matches(kFused, kReference, {sample({5, 121}, 1), sample({5, 121}, 2)},
+                 at::kHalf, kFp16RoundedOnce);
+}
+
 TEST(Swiglu, TakesInputThatIsNotContiguous) {
   expect_matches(kFused, kReference,
                  {sample({9, 31}, 1).t(), sample({31, 18}, 2).narrow(1, 4, 9)},

@@ -70,4 +70,10 @@ RowLoss cross_entropy(const Bf16* logits, std::int64_t target, Bf16* gradient,
   return row(logits, target, gradient, scale, classes);
 }
 
+ACCORDION_VECTORIZE
+RowLoss cross_entropy(const Fp16* logits, std::int64_t target, Fp16* gradient,
+                      float scale, std::int64_t classes) {
+  return row(logits, target, gradient, scale, classes);
+}
+
 }  // namespace accordion::kernels

@@ -70,6 +70,12 @@ void rms_norm(const Bf16* x, const Bf16* weight, Bf16* y, std::int64_t rows,
 }
 
 ACCORDION_VECTORIZE
+void rms_norm(const Fp16* x, const Fp16* weight, Fp16* y, std::int64_t rows,
+              std::int64_t width, float eps) {
+  forward_rows(x, weight, y, rows, width, eps);
+}
+
+ACCORDION_VECTORIZE
 void rms_norm_backward(const float* x, const float* weight, const float* dy,
                        float* dx, float* dweight, std::int64_t rows,
                        std::int64_t width, float eps) {
@@ -79,6 +85,13 @@ void rms_norm_backward(const float* x, const float* weight, const float* dy,
 ACCORDION_VECTORIZE
 void rms_norm_backward(const Bf16* x, const Bf16* weight, const Bf16* dy,
                        Bf16* dx, float* dweight, std::int64_t rows,
+                       std::int64_t width, float eps) {
+  backward_rows(x, weight, dy, dx, dweight, rows, width, eps);
+}
+
+ACCORDION_VECTORIZE
+void rms_norm_backward(const Fp16* x, const Fp16* weight, const Fp16* dy,
+                       Fp16* dx, float* dweight, std::int64_t rows,
                        std::int64_t width, float eps) {
   backward_rows(x, weight, dy, dx, dweight, rows, width, eps);
 }

@@ -36,4 +36,10 @@ void rotate(const Bf16* x, const float* cos, const float* sin, Bf16* y,
   rotate_heads(x, cos, sin, y, heads, half, direction);
 }
 
+ACCORDION_VECTORIZE
+void rotate(const Fp16* x, const float* cos, const float* sin, Fp16* y,
+            std::int64_t heads, std::int64_t half, float direction) {
+  rotate_heads(x, cos, sin, y, heads, half, direction);
+}
+
 }  // namespace accordion::kernels

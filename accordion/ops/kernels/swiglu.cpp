@@ -45,6 +45,11 @@ void swiglu(const Bf16* gate, const Bf16* up, Bf16* y, std::int64_t numel) {
 }
 
 ACCORDION_VECTORIZE
+void swiglu(const Fp16* gate, const Fp16* up, Fp16* y, std::int64_t numel) {
+  forward(gate, up, y, numel);
+}
+
+ACCORDION_VECTORIZE
 void swiglu_backward(const float* gate, const float* up, const float* dy,
                      float* dgate, float* dup, std::int64_t numel) {
   backward(gate, up, dy, dgate, dup, numel);
@@ -53,6 +58,12 @@ void swiglu_backward(const float* gate, const float* up, const float* dy,
 ACCORDION_VECTORIZE
 void swiglu_backward(const Bf16* gate, const Bf16* up, const Bf16* dy,
                      Bf16* dgate, Bf16* dup, std::int64_t numel) {
+  backward(gate, up, dy, dgate, dup, numel);
+}
+
+ACCORDION_VECTORIZE
+void swiglu_backward(const Fp16* gate, const Fp16* up, const Fp16* dy,
+                     Fp16* dgate, Fp16* dup, std::int64_t numel) {
   backward(gate, up, dy, dgate, dup, numel);
 }
 

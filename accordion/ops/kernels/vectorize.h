@@ -28,12 +28,29 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
+/// An IEEE 754 half as it lies in memory.
+struct Fp16 {
+  std::uint16_t bits;
+};
+
 ACCORDION_INLINE float to_float(float value) {
   return value;
 }
 
 ACCORDION_INLINE float to_float(Bf16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+ACCORDION_INLINE float to_float(Fp16 value) {
+  const std::uint32_t magnitude = value.bits & 0x7fffU;
+  // In place, but with a half's bias: 2^112 corrects it, and makes a subnormal
+  // half a normal float.
+  const float scaled =
+      std::bit_cast<float>(magnitude << 13) * std::bit_cast<float>(0x77800000U);
+  const std::uint32_t bits = magnitude >= 0x7c00U
+                                 ? 0x7f800000U | (magnitude << 13)
+                                 : std::bit_cast<std::uint32_t>(scaled);
+  return std::bit_cast<float>(((value.bits & 0x8000U) << 16) | bits);
 }
 
 ACCORDION_INLINE void store(float& to, float value) {
@@ -47,6 +64,22 @@ ACCORDION_INLINE void store(Bf16& to, float value) {
   const std::uint32_t quiet = 0x7fc0U;
   to.bits = static_cast<std::uint16_t>(
       (bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+}
+
+/// Rounds to nearest, ties to even, to infinity from 65520 on; NaN stays NaN.
+ACCORDION_INLINE void store(Fp16& to, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  const std::uint32_t normal =
+      (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  // Below 2^-14: next to 0.5, floats are multiples of the smallest half.
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) -
+      0x3f000000U;
+  std::uint32_t half = magnitude < 0x38800000U ? subnormal : normal;
+  half = magnitude >= 0x477ff000U ? 0x7c00U : half;
+  half = magnitude > 0x7f800000U ? 0x7e00U : half;
+  to.bits = static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | half);
 }
 
 /// e^x to 2 units in the last place, without branches so that loops over it
