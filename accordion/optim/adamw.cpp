@@ -2,24 +2,15 @@
 #include "accordion/optim/adamw.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
+#include <utility>
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
-
-#include "accordion/ops/kernels/adamw.h"
 
 namespace accordion {
 
 namespace {
-
-/// Elements worth handing to a thread.
-constexpr std::int64_t kElementsPerTask = 1 << 16;
 
 void check_options(const AdamWOptions& options) {
   TORCH_CHECK_VALUE(options.lr >= 0, "[AdamW] lr is ", options.lr,
@@ -32,6 +23,29 @@ void check_options(const AdamWOptions& options) {
                     "; give 0 or more");
   TORCH_CHECK_VALUE(options.weight_decay >= 0, "[AdamW] weight_decay is ",
                     options.weight_decay, "; give 0 or more");
+  TORCH_CHECK_VALUE(!options.moments_dtype ||
+                        options.moments_dtype == at::kFloat ||
+                        options.moments_dtype == at::kBFloat16,
+                    "[AdamW] moments_dtype is ",
+                    c10::toString(options.moments_dtype.value_or(at::kFloat)),
+                    "; give kFloat or kBFloat16, or leave it unset");
+}
+
+/// Stochastic rounding needs something to round.
+void check_rounding(const torch::nn::Module& root,
+                    const AdamWOptions& options) {
+  if (!options.stochastic_rounding || options.moments_dtype == at::kBFloat16) {
+    return;
+  }
+  const std::vector<FlatShard> shards = flat_shards(root);
+  TORCH_CHECK_VALUE(
+      std::any_of(shards.begin(), shards.end(),
+                  [](const FlatShard& shard) {
+                    return shard.parameters.scalar_type() == at::kBFloat16;
+                  }),
+      "[AdamW] stochastic_rounding is set, but neither parameters nor moments "
+      "are stored in bf16, so that nothing is rounded. Set moments_dtype = "
+      "kBFloat16, or leave stochastic_rounding false.");
 }
 
 bool has_gradient(const LocalParameter& piece) {
@@ -43,6 +57,7 @@ bool has_gradient(const LocalParameter& piece) {
 AdamW::AdamW(torch::nn::Module& root, AdamWOptions options)
     : root_(root), options_(std::move(options)) {
   check_options(options_);
+  check_rounding(root_, options_);
   const at::NoGradGuard no_grad;
   add_new_shards();
 }
@@ -54,64 +69,73 @@ void AdamW::add_new_shards() {
   if (trainable_version_ == version) {
     return;
   }
-  for (const FlatShard& shard : flat_shards(root_)) {
+  std::vector<FlatShard> added;
+  for (FlatShard& shard : flat_shards(root_)) {
     if (shard.gradients.defined() &&
         known_shards_.insert(shard.parameters.const_data_ptr()).second) {
-      add_shard(shard);
+      added.push_back(std::move(shard));
     }
+  }
+  if (!added.empty()) {
+    add_shards(std::move(added));
   }
   trainable_version_ = version;
 }
 
+void AdamW::add_shards(std::vector<FlatShard> flats) {
+  std::shared_ptr<MomentPager> pager;
+  if (options_.offload) {
+    std::vector<MomentPager::Shard> sizes;
+    for (const FlatShard& flat : flats) {
+      sizes.push_back({flat.parameters.numel(), moments_dtype(flat)});
+    }
+    pager = std::make_shared<MomentPager>(*options_.offload, sizes);
+    pagers_.push_back(pager);
+  }
+  for (std::size_t i = 0; i < flats.size(); ++i) {
+    const FlatShard& flat = flats[i];
+    const auto options = flat.parameters.options().dtype(moments_dtype(flat));
+    const std::int64_t numel = flat.parameters.numel();
+    state_bytes_ +=
+        2 * numel * static_cast<std::int64_t>(options.dtype().itemsize());
+    shards_.push_back({.unit = flat.unit,
+                       .parameters = flat.parameters,
+                       .gradients = flat.gradients,
+                       .moments = pager ? make_paged_moments(pager, i)
+                                        : make_resident_moments(numel, options),
+                       .ranges = ranges_of(flat)});
+  }
+}
+
 /// Cuts the shard between neighbours that differ in decay. What lies between
 /// pieces is padding: zero, and stays so.
-void AdamW::add_shard(const FlatShard& shard) {
-  const at::Tensor first = at::zeros_like(shard.parameters);
-  const at::Tensor second = at::zeros_like(shard.parameters);
-  const auto decays = [this](const LocalParameter& piece) {
-    return !options_.decays || options_.decays(piece);
-  };
-  state_bytes_ += static_cast<std::int64_t>(first.nbytes() + second.nbytes());
-  std::size_t begin = 0;
-  while (begin < shard.pieces.size()) {
-    const bool decay = decays(shard.pieces[begin]);
-    std::size_t end = begin + 1;
-    while (end < shard.pieces.size() && decays(shard.pieces[end]) == decay) {
-      ++end;
+std::vector<AdamW::Range> AdamW::ranges_of(const FlatShard& flat) const {
+  std::vector<Range> result;
+  for (std::size_t i = 0; i < flat.pieces.size(); ++i) {
+    const LocalParameter& piece = flat.pieces[i];
+    const bool decays = !options_.decays || options_.decays(piece);
+    if (result.empty() || result.back().decays != decays) {
+      result.emplace_back();
+      result.back().begin = flat.offsets[i];
+      result.back().decays = decays;
     }
-    const std::int64_t start = shard.offsets[begin];
-    const std::int64_t stop =
-        shard.offsets[end - 1] + shard.pieces[end - 1].piece.numel();
-    Range range;
-    range.decays = decay;
-    for (std::size_t i = begin; i < end; ++i) {
-      range.pieces.push_back(shard.pieces[i]);
-      range.offsets.push_back(shard.offsets[i] - start);
-    }
-    range.parameters = shard.parameters.narrow(0, start, stop - start);
-    range.gradients = shard.gradients.narrow(0, start, stop - start);
-    range.first_moment = first.narrow(0, start, stop - start);
-    range.second_moment = second.narrow(0, start, stop - start);
-    ranges_.push_back(std::move(range));
-    begin = end;
+    Range& range = result.back();
+    range.end = flat.offsets[i] + piece.piece.numel();
+    range.pieces.push_back(piece);
+    range.offsets.push_back(flat.offsets[i]);
   }
+  return result;
 }
 
 /// One range a piece, with the state that it has.
 std::vector<AdamW::Range> AdamW::split(const Range& range) {
   std::vector<Range> result;
   for (std::size_t i = 0; i < range.pieces.size(); ++i) {
-    const std::int64_t numel = range.pieces[i].piece.numel();
-    const auto part = [&](const at::Tensor& whole) {
-      return whole.narrow(0, range.offsets[i], numel);
-    };
-    result.push_back({.pieces = {range.pieces[i]},
-                      .offsets = {0},
+    result.push_back({.begin = range.offsets[i],
+                      .end = range.offsets[i] + range.pieces[i].piece.numel(),
+                      .pieces = {range.pieces[i]},
+                      .offsets = {range.offsets[i]},
                       .decays = range.decays,
-                      .parameters = part(range.parameters),
-                      .gradients = part(range.gradients),
-                      .first_moment = part(range.first_moment),
-                      .second_moment = part(range.second_moment),
                       .steps = range.steps});
   }
   return result;
@@ -119,9 +143,9 @@ std::vector<AdamW::Range> AdamW::split(const Range& range) {
 
 /// A parameter without a gradient is not updated, as in torch::optim: its
 /// neighbours then need ranges of their own.
-void AdamW::split_where_gradients_differ() {
+void AdamW::split_where_gradients_differ(Shard& shard) {
   std::vector<Range> result;
-  for (Range& range : ranges_) {
+  for (Range& range : shard.ranges) {
     const auto with =
         std::count_if(range.pieces.begin(), range.pieces.end(), has_gradient);
     if (with == 0 || with == static_cast<std::ptrdiff_t>(range.pieces.size())) {
@@ -131,76 +155,60 @@ void AdamW::split_where_gradients_differ() {
     std::vector<Range> parts = split(range);
     std::move(parts.begin(), parts.end(), std::back_inserter(result));
   }
-  ranges_ = std::move(result);
+  shard.ranges = std::move(result);
 }
 
 void AdamW::step(double gradient_scale) {
   const at::NoGradGuard no_grad;
   add_new_shards();
-  split_where_gradients_differ();
-  for (Range& range : ranges_) {
-    if (has_gradient(range.pieces.front())) {
-      ++range.steps;  // the same on all ranks, of those that own nothing too
-      if (range.parameters.numel() > 0) {
-        update(range, gradient_scale);
-      }
+  for (Shard& shard : shards_) {
+    step(shard, gradient_scale);
+  }
+}
+
+void AdamW::step_unit(const std::string& unit, double gradient_scale) {
+  const at::NoGradGuard no_grad;
+  add_new_shards();
+  for (Shard& shard : shards_) {
+    if (shard.unit == unit) {
+      step(shard, gradient_scale);
     }
   }
 }
 
-void AdamW::update(Range& range, double gradient_scale) const {
-  if (range.parameters.scalar_type() == at::kFloat &&
-      range.parameters.device().is_cpu()) {
-    return update_flat(range, gradient_scale);
+void AdamW::step(Shard& shard, double gradient_scale) {
+  split_where_gradients_differ(shard);
+  std::vector<const Range*> due;
+  for (Range& range : shard.ranges) {
+    if (has_gradient(range.pieces.front())) {
+      ++range.steps;  // the same on all ranks, of those that own nothing too
+      due.push_back(&range);
+    }
   }
-  const at::Tensor gradients = gradient_scale == 1.0
-                                   ? range.gradients
-                                   : range.gradients.mul(gradient_scale);
-  at::_fused_adamw_({range.parameters}, {gradients}, {range.first_moment},
-                    {range.second_moment}, /*max_exp_avg_sqs=*/{},
-                    {at::scalar_tensor(range.steps, at::kFloat)}, options_.lr,
-                    options_.beta1, options_.beta2,
-                    range.decays ? options_.weight_decay : 0.0, options_.eps,
-                    /*amsgrad=*/false, /*maximize=*/false);
-}
-
-void AdamW::update_flat(Range& range, double gradient_scale) const {
-  const auto t = static_cast<double>(range.steps);
-  const double decay = range.decays ? options_.weight_decay : 0.0;
-  const kernels::AdamWStep step{
-      .gradient_scale = static_cast<float>(gradient_scale),
-      .keep = static_cast<float>(1 - options_.lr * decay),
-      .first_weight = static_cast<float>(1 - options_.beta1),
-      .second_weight = static_cast<float>(1 - options_.beta2),
-      .beta2 = static_cast<float>(options_.beta2),
-      .step_size =
-          static_cast<float>(options_.lr / (1 - std::pow(options_.beta1, t))),
-      .root_scale =
-          static_cast<float>(1 / std::sqrt(1 - std::pow(options_.beta2, t))),
-      .eps = static_cast<float>(options_.eps)};
-  float* const parameters = range.parameters.mutable_data_ptr<float>();
-  const float* const gradients = range.gradients.const_data_ptr<float>();
-  float* const first = range.first_moment.mutable_data_ptr<float>();
-  float* const second = range.second_moment.mutable_data_ptr<float>();
-  at::parallel_for(0, range.parameters.numel(), kElementsPerTask,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     kernels::adamw({parameters + begin, gradients + begin,
-                                     first + begin, second + begin},
-                                    step, end - begin);
-                   });
+  if (due.empty()) {
+    return;
+  }
+  shard.moments->visit([&](const MomentStretch& stretch) {
+    for (const Range* range : due) {
+      update(shard, *range, stretch, gradient_scale);
+    }
+  });
 }
 
 std::optional<AdamW::Moments> AdamW::moments(const std::string& parameter) {
   const at::NoGradGuard no_grad;
   add_new_shards();
-  for (const Range& range : ranges_) {
-    for (std::size_t i = 0; i < range.pieces.size(); ++i) {
-      if (range.pieces[i].name == parameter) {
-        const std::int64_t numel = range.pieces[i].piece.numel();
-        return Moments{
-            .first = range.first_moment.narrow(0, range.offsets[i], numel),
-            .second = range.second_moment.narrow(0, range.offsets[i], numel),
-            .steps = range.steps};
+  for (Shard& shard : shards_) {
+    for (const Range& range : shard.ranges) {
+      for (std::size_t i = 0; i < range.pieces.size(); ++i) {
+        if (range.pieces[i].name == parameter) {
+          const MomentStretch all = shard.moments->whole();
+          const std::int64_t numel = range.pieces[i].piece.numel();
+          return Moments{
+              .first = all.first.narrow(0, range.offsets[i], numel),
+              .second = all.second.narrow(0, range.offsets[i], numel),
+              .steps = range.steps};
+        }
       }
     }
   }
@@ -208,23 +216,74 @@ std::optional<AdamW::Moments> AdamW::moments(const std::string& parameter) {
 }
 
 void AdamW::set_steps(const std::map<std::string, std::int64_t>& steps) {
-  std::vector<Range> result;
-  for (Range& range : ranges_) {
-    const auto steps_of = [&](const LocalParameter& piece) {
-      const auto found = steps.find(piece.name);
-      return found == steps.end() ? range.steps : found->second;
-    };
-    const std::int64_t first = steps_of(range.pieces.front());
-    const bool same = std::all_of(
-        range.pieces.begin(), range.pieces.end(),
-        [&](const LocalParameter& piece) { return steps_of(piece) == first; });
-    std::vector<Range> parts = same ? std::vector<Range>{range} : split(range);
-    for (Range& part : parts) {
-      part.steps = steps_of(part.pieces.front());
-      result.push_back(std::move(part));
+  for (Shard& shard : shards_) {
+    std::vector<Range> result;
+    for (Range& range : shard.ranges) {
+      const auto steps_of = [&](const LocalParameter& piece) {
+        const auto found = steps.find(piece.name);
+        return found == steps.end() ? range.steps : found->second;
+      };
+      const std::int64_t first = steps_of(range.pieces.front());
+      const bool same = std::all_of(range.pieces.begin(), range.pieces.end(),
+                                    [&](const LocalParameter& piece) {
+                                      return steps_of(piece) == first;
+                                    });
+      std::vector<Range> parts =
+          same ? std::vector<Range>{range} : split(range);
+      for (Range& part : parts) {
+        part.steps = steps_of(part.pieces.front());
+        result.push_back(std::move(part));
+      }
     }
+    shard.ranges = std::move(result);
   }
-  ranges_ = std::move(result);
+}
+
+std::int64_t AdamW::held_bytes() const {
+  if (!options_.offload) {
+    return state_bytes_;
+  }
+  std::int64_t bytes = 0;
+  for (const auto& pager : pagers_) {
+    bytes += pager->blocks().buffer_bytes();
+  }
+  return bytes;
+}
+
+std::optional<OffloadCounters> AdamW::offload_counters() const {
+  if (!options_.offload) {
+    return std::nullopt;
+  }
+  OffloadCounters sum;
+  for (const auto& pager : pagers_) {
+    const OffloadCounters of_pager = pager->blocks().counters();
+    sum.bytes_read += of_pager.bytes_read;
+    sum.bytes_written += of_pager.bytes_written;
+    sum.seconds_in_flight += of_pager.seconds_in_flight;
+    sum.reads += of_pager.reads;
+    sum.reads_in_time += of_pager.reads_in_time;
+    sum.seconds_waited += of_pager.seconds_waited;
+  }
+  return sum;
+}
+
+void AdamW::record_transfers(bool on) {
+  for (const auto& pager : pagers_) {
+    pager->blocks().record_transfers(on);
+  }
+}
+
+std::vector<TransferSpan> AdamW::take_transfers() {
+  std::vector<TransferSpan> all;
+  for (const auto& pager : pagers_) {
+    const std::vector<TransferSpan> some = pager->blocks().take_transfers();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+std::string AdamW::describe_offload() const {
+  return pagers_.empty() ? "" : pagers_.front()->blocks().describe();
 }
 
 void AdamW::zero_grad() {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +15,9 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/comm/gather_values.h"
 #include "accordion/fsdp/sharded_module.h"
+#include "accordion/optim/shard_gradients.h"
 
 namespace accordion {
 
@@ -22,18 +26,7 @@ namespace {
 /// As torch::nn::utils::clip_grad_norm_ has it.
 constexpr double kClipEpsilon = 1e-6;
 
-/// The whole shard's gradient where every piece has one, a longer pass over
-/// memory whose padding is zero; else those of the pieces that do.
-std::vector<at::Tensor> gradients_of(const FlatShard& shard) {
-  std::vector<at::Tensor> defined;
-  for (const LocalParameter& piece : shard.pieces) {
-    if (piece.gradient.defined()) {
-      defined.push_back(piece.gradient);
-    }
-  }
-  const bool all = !defined.empty() && defined.size() == shard.pieces.size();
-  return all ? std::vector{shard.gradients} : defined;
-}
+using detail::gradients_of;
 
 /// Adds |g|^p of every gradient to `sum`; the largest |g| for p = inf.
 double add_powers(double sum, const std::vector<at::Tensor>& gradients,
@@ -86,6 +79,9 @@ double global_norm(double mine, double p, Communicator& communicator,
     }
     sum = std::isinf(p) ? std::max(sum, theirs) : sum + theirs;
   }
+  if (p == 2) {
+    return std::sqrt(sum);  // exact to the last bit, so that scales cancel
+  }
   return std::isinf(p) ? sum : std::pow(sum, 1.0 / p);
 }
 
@@ -103,38 +99,54 @@ bool is_finite(const at::Tensor& gradient) {
                  .item<double>());
 }
 
+constexpr std::int64_t kNowhere = -1;
+
+/// Each parameter's place in the order in which modules registered them, which
+/// is that of forward in most.
+std::unordered_map<const c10::TensorImpl*, std::int64_t> places_in_registration(
+    const torch::nn::Module& root) {
+  std::unordered_map<const c10::TensorImpl*, std::int64_t> places;
+  for (const torch::Tensor& parameter : root.parameters()) {
+    places.try_emplace(parameter.unsafeGetTensorImpl(),
+                       static_cast<std::int64_t>(places.size()));
+  }
+  return places;
+}
+
 /// What a norm that is not finite comes from.
 std::string describe_fault(const std::optional<std::string>& unit) {
   if (!unit) {
     return "every gradient is finite, but their powers overflow";
   }
-  return "the first unit with a gradient that is not finite is " +
+  return "backward first met a gradient that is not finite in " +
          (unit->empty() ? "the root" : "'" + *unit + "'");
 }
 
 }  // namespace
 
+/// Backward comes to what is registered last first, and what it meets there
+/// that is not finite spreads to all that is registered before.
 std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root) {
   const at::NoGradGuard no_grad;
-  const std::vector<FlatShard> shards = flat_shards(root);
-  const auto fault =
-      std::find_if(shards.begin(), shards.end(), [](const FlatShard& shard) {
-        const std::vector<at::Tensor> gradients = gradients_of(shard);
-        return !std::all_of(gradients.begin(), gradients.end(), is_finite);
-      });
-  const std::int64_t mine = fault - shards.begin();
-  Communicator& ranks = shard_communicator(root);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(ranks.world_size()));
-  const GatherPart part{.local = &mine,
-                        .local_dtype = DType::Int64,
-                        .full = all.data(),
-                        .full_dtype = DType::Int64,
-                        .numel = 1};
-  ranks.all_gather_into({&part, 1}, nullptr, "first_nonfinite_unit").wait();
-  const auto first =
-      static_cast<std::size_t>(*std::min_element(all.begin(), all.end()));
-  return first == shards.size() ? std::nullopt
-                                : std::optional(shards[first].unit);
+  const std::unordered_map<const c10::TensorImpl*, std::int64_t> places =
+      places_in_registration(root);
+  std::map<std::int64_t, std::string> units;  // by the places of parameters
+  std::int64_t mine = kNowhere;
+  for (const FlatShard& shard : flat_shards(root)) {
+    for (const LocalParameter& piece : shard.pieces) {
+      const std::int64_t place =
+          places.at(piece.parameter.unsafeGetTensorImpl());
+      units.emplace(place, shard.unit);
+      if (place > mine && piece.gradient.defined() &&
+          !is_finite(piece.gradient)) {
+        mine = place;
+      }
+    }
+  }
+  const std::vector<std::int64_t> all =
+      gather_values(shard_communicator(root), mine, "first_nonfinite_unit");
+  const std::int64_t last = *std::max_element(all.begin(), all.end());
+  return last == kNowhere ? std::nullopt : std::optional(units.at(last));
 }
 
 double reduced_grad_norm(const torch::nn::Module& root) {

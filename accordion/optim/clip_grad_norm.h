@@ -51,9 +51,10 @@ double reduced_grad_norm(const torch::nn::ModuleHolder<Contained>& root) {
 /// Throws c10::ValueError for max_norm < 0
 double clip_coefficient(double norm, double max_norm);
 
-/// FQN ("" for the root) of the first unit, in their order, with a gradient
-/// that is infinite or no number on any rank; nullopt where all are finite. The
-/// same on every rank, all of which call it.
+/// FQN ("" for the root) of the unit where backward first met a gradient that
+/// is infinite or no number on any rank, taking parameters to be used in the
+/// order in which they are registered; nullopt where all are finite. The same
+/// on every rank, all of which call it.
 ///
 /// Comm  one all-gather of one integer over the ranks that share a copy
 std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root);
