@@ -9,6 +9,7 @@
 
 #include "accordion/models/llama_config.h"
 #include "accordion/train/config_options.h"
+#include "accordion/train/memory_estimate.h"
 #include "accordion/train/planned_schedule.h"
 #include "accordion/train/train_config.h"
 #include "cli/commands.h"
@@ -40,10 +41,15 @@ int run_plan(const PlanFlags& flags) {
   const TrainConfig config = config_of(flags);
   const auto axes = mesh_axes(config, {.world_size = flags.num_ranks,
                                        .local_world_size = flags.num_ranks});
+  const LlamaConfig model = LlamaConfig::from_file(config.model.config);
   const StepSchedule schedule =
-      planned_schedule(LlamaConfig::from_file(config.model.config),
-                       fsdp_options(config), axes, flags.microbatch);
-  fmt::print("{}\n{}\n", to_table(schedule), schedule_totals(schedule));
+      planned_schedule(model, fsdp_options(config), axes, flags.microbatch);
+  const bool shares_slots = config.fsdp.backend != "gloo";
+  const MemoryByKind memory =
+      estimated_memory(model, config, axes, shares_slots);
+  fmt::print("{}\n{}\na rank holds about {} at most: {}\n", to_table(schedule),
+             schedule_totals(schedule), describe_bytes(memory.total()),
+             describe(memory));
   return 0;
 }
 

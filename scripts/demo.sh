@@ -5,6 +5,8 @@
 #   scripts/demo.sh              the King James Bible (Debian's bible-kjv)
 #   scripts/demo.sh my.txt       a text of yours, 200 kB or more
 #   scripts/demo.sh my.txt train.seconds=600     keys of configs/demo.toml
+#   scripts/demo.sh --fit        a model of 1.1 billion parameters in 8 GB, for
+#                                20 steps of about a minute (configs/fit-1b.toml)
 #
 # Installs and builds what is missing, then trains for 150 seconds.
 set -euo pipefail
@@ -43,6 +45,12 @@ write_bible() {
   mv "$text.part" "$text"
 }
 
+config=configs/demo.toml
+if [ "${1-}" = --fit ]; then
+  config=configs/fit-1b.toml
+  shift
+fi
+
 override=()
 if [ $# -gt 0 ] && [[ "$1" != *=* ]]; then
   [ -r "$1" ] || fail "cannot read '$1'. Name a text file."
@@ -56,5 +64,5 @@ if [ ${#override[@]} -eq 0 ] && [ ! -s "$text" ]; then
 fi
 
 cd "$root"
-exec build/bin/accordion train configs/demo.toml --nproc 2 \
+exec build/bin/accordion train "$config" --nproc 2 \
   "${override[@]}" "$@"

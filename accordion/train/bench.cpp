@@ -6,13 +6,16 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/Parallel.h>
 
 #include "accordion/comm/device_mesh.h"
+#include "accordion/fsdp/memory_timeline.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/fsdp/step_trace_json.h"
 #include "accordion/train/config_options.h"
+#include "accordion/train/memory_estimate.h"
 #include "accordion/train/metrics.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_setup.h"
@@ -41,6 +44,7 @@ class Bench {
         step_.stop_memory_samples();
         step_.set_trace(trace_);
       }
+      step_.tracker().record(step + 1 == last);
       take(step);
     }
     step_.set_trace(nullptr);
@@ -53,6 +57,7 @@ class Bench {
     result.grad_norms = grad_norms_;
     result.breakdown = mean_breakdown();
     result.trace_json = trace_json();
+    result.held = held_;
     const double faults =
         sum_over_ranks(world_, std::vector{median(faults_)}, "page faults")[0];
     result.page_faults = faults / world_.world_size();
@@ -66,8 +71,12 @@ class Bench {
 
  private:
   std::string trace_json() {
-    return to_trace_json(*trace_, step_schedule(step_.model().module()).units,
-                         world_.rank());
+    const std::vector<ScheduledUnit> units =
+        step_schedule(step_.model().module()).units;
+    return to_trace_json(
+        *trace_, units, world_.rank(),
+        {.memory = memory_timeline(*trace_, step_.tracker().samples(), units),
+         .transfers = step_.optimizer().take_transfers()});
   }
 
   void take(std::int64_t step) {
@@ -77,6 +86,7 @@ class Bench {
     // Outside of what is measured; ranks begin the next step together.
     const auto sums = sum_over_ranks(world_, std::vector{local.loss, local.ms},
                                      "loss of the step");
+    held_ = local.memory;
     losses_.push_back(sums[0] / world_.world_size());
     grad_norms_.push_back(local.grad_norm);
     if (step >= kBenchWarmupSteps) {
@@ -112,6 +122,7 @@ class Bench {
   std::shared_ptr<StepTrace> trace_ = std::make_shared<StepTrace>();
   std::vector<double> step_ms_;
   std::vector<double> losses_;
+  MemoryPeak held_;  // in the last step
   std::vector<double> grad_norms_;
   std::vector<double> faults_;
   std::vector<StepBreakdown> breakdowns_;
@@ -162,6 +173,9 @@ BenchResult bench(const TrainConfig& config, const Rendezvous& rendezvous,
   bench.run(options.steps);
   BenchResult result = described(setup.config, setup.model, world);
   bench.summarize(result);
+  result.estimated =
+      estimated_memory(setup.model, setup.config, setup.mesh.axes(),
+                       setup.mesh.communicator("shard").backend() == "shm");
   result.machine =
       measure_machine(world, *fsdp_options(config).precision.param_dtype);
   return result;

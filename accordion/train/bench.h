@@ -8,6 +8,7 @@
 #include "accordion/comm/rendezvous.h"
 #include "accordion/fsdp/step_trace.h"
 #include "accordion/models/llama_config.h"
+#include "accordion/schedule/memory_by_kind.h"
 #include "accordion/train/machine_rates.h"
 #include "accordion/train/memory_use.h"
 #include "accordion/train/train_config.h"
@@ -41,6 +42,8 @@ struct BenchResult {
   StepBreakdown breakdown;        ///< mean of the measured steps
   double page_faults = 0.0;       ///< a step and rank, median of steps
   std::vector<MemoryUse> memory;  ///< peaks, by rank
+  MemoryPeak held;                ///< by this rank in its last step
+  MemoryByKind estimated;         ///< what estimated_memory says of it
   MachineRates machine;
   /// This rank's last step as to_trace_json shows it.
   std::string trace_json;

@@ -56,6 +56,20 @@ double percent_of(double part, double whole) {
   return part / whole * 100;
 }
 
+nlohmann::json to_json(const MemoryByKind& memory) {
+  nlohmann::json bytes;
+  for (const MemoryKind& kind : kMemoryKinds) {
+    bytes[std::string(kind.name)] = memory.*kind.bytes;
+  }
+  return bytes;
+}
+
+std::string held(const BenchResult& r) {
+  return fmt::format("held by rank 0     {:10.0f}   MiB at most, in {}: {}\n",
+                     static_cast<double>(r.held.highest().total()) / (1 << 20),
+                     to_string(r.held.phase()), describe(r.held.highest()));
+}
+
 std::string heading(const BenchResult& r) {
   return fmt::format(
       "{}: {:.1f}M parameters, {:.1f} MFLOP a token\n"
@@ -110,7 +124,7 @@ std::string breakdown(const StepBreakdown& b) {
 }  // namespace
 
 std::string to_table(const BenchResult& result) {
-  return heading(result) + "\n" + figures(result) + "\n" +
+  return heading(result) + "\n" + figures(result) + held(result) + "\n" +
          breakdown(result.breakdown);
 }
 
@@ -157,6 +171,8 @@ std::string to_json(const BenchResult& r) {
       {"peak_memory_mib",
        {{"all_ranks_pss", memory.all_ranks_mib},
         {"largest_rank_rss", memory.largest_rank_mib}}},
+      {"memory_bytes",
+       {{"held", to_json(r.held.each())}, {"estimated", to_json(r.estimated)}}},
       {"losses", r.losses},
       {"grad_norms", r.grad_norms},
   };

@@ -43,7 +43,8 @@ std::vector<ConfigKey> training_keys() {
               "the run. skip: is not taken, see train.max_skips. rollback: "
               "the run goes back to its newest checkpoint and on with the "
               "samples after those of that step, see train.max_rollbacks. "
-              "allow: is taken like any other.",
+              "allow: is taken like any other. In fp16 only where the loss is "
+              "not finite either, see optimizer.loss_scale.",
        .choices = {"error", "skip", "rollback", "allow"}},
       {.name = "train.spike",
        .field = ACCORDION_FIELD(train.spike),
@@ -57,8 +58,8 @@ std::vector<ConfigKey> training_keys() {
        .range = above(1)},
       {.name = "train.max_skips",
        .field = ACCORDION_FIELD(train.max_skips),
-       .doc = "Steps that \"skip\" leaves out in a row before it ends the run "
-              "as well.",
+       .doc = "Steps that \"skip\", or the loss scale of fp16, leaves out in a "
+              "row before the run ends with an error.",
        .range = at_least(1)},
       {.name = "train.max_rollbacks",
        .field = ACCORDION_FIELD(train.max_rollbacks),
@@ -88,9 +89,38 @@ std::vector<ConfigKey> training_keys() {
        .doc = "Gradients are scaled so that their global 2-norm is at most "
               "this; 0: not clipped.",
        .range = at_least(0)},
+      {.name = "optimizer.loss_scale",
+       .field = ACCORDION_FIELD(optimizer.loss_scale),
+       .doc =
+           "With fsdp.param_dtype = \"fp16\", what the loss is multiplied by "
+           "at first, so that gradients fit; a power of two. Halved, and "
+           "the step left out, when a gradient overflows all the same.",
+       .range = {.low = 1, .high = 1e30}},
+      {.name = "optimizer.loss_scale_interval",
+       .field = ACCORDION_FIELD(optimizer.loss_scale_interval),
+       .doc = "Steps without an overflow after which the loss scale doubles.",
+       .range = at_least(1)},
       {.name = "optimizer.decay_norms",
        .field = ACCORDION_FIELD(optimizer.decay_norms),
        .doc = "Weight decay also for parameters of one dimension."},
+      {.name = "optimizer.clip_in_backward",
+       .field = ACCORDION_FIELD(optimizer.clip_in_backward),
+       .doc = "Which norm optimizer.clip_norm bounds under "
+              "memory.optimizer_in_backward, where that of the step is not "
+              "known yet. previous_norm: that of the step before; in the first "
+              "step as unit_norm. unit_norm: that of each layer on its own.",
+       .choices = {"previous_norm", "unit_norm"}},
+      {.name = "optimizer.moments_dtype",
+       .field = ACCORDION_FIELD(optimizer.moments_dtype),
+       .doc = "Dtype of the running means. bf16 takes half the memory of "
+              "fp32; with a second beta above 0.998 it wants "
+              "optimizer.stochastic_rounding.",
+       .choices = {"fp32", "bf16"}},
+      {.name = "optimizer.stochastic_rounding",
+       .field = ACCORDION_FIELD(optimizer.stochastic_rounding),
+       .doc = "Rounds bf16 moments up or down at random, right in the mean, so "
+              "that small changes add up; drawn from run.seed, the same for "
+              "any number of ranks and after a resume. Else to nearest."},
 
       {.name = "schedule.name",
        .field = ACCORDION_FIELD(schedule.name),
@@ -164,13 +194,14 @@ std::vector<ConfigKey> training_keys() {
       {.name = "fsdp.param_dtype",
        .field = ACCORDION_FIELD(fsdp.param_dtype),
        .doc = "Dtype of gathered parameters and of computation; shards stay "
-              "fp32.",
-       .choices = {"fp32", "bf16"}},
+              "fp32. fp16 has a loss scale, see optimizer.loss_scale.",
+       .choices = {"fp32", "bf16", "fp16"}},
       {.name = "fsdp.reduce_dtype",
        .field = ACCORDION_FIELD(fsdp.reduce_dtype),
        .doc = "Dtype to which the sum of the ranks' gradients is rounded, and "
-              "in which whole gradients add up over microbatches.",
-       .choices = {"fp32", "bf16"}},
+              "in which whole gradients add up over microbatches. fp16 only "
+              "with fsdp.param_dtype = \"fp16\".",
+       .choices = {"fp32", "bf16", "fp16"}},
       {.name = "fsdp.prefetch",
        .field = ACCORDION_FIELD(fsdp.prefetch),
        .doc = "Units gathered ahead of the one that computes.",
@@ -198,15 +229,45 @@ std::vector<ConfigKey> training_keys() {
 
       {.name = "memory.activation_checkpointing",
        .field = ACCORDION_FIELD(memory.activation_checkpointing),
-       .doc = "Layers that keep no activations but their input, and run "
-              "forward again in backward, for about a third more computation. "
-              "none; full: every layer; or a number n: every n-th layer."},
+       .doc = "What is computed again in backward in place of being kept. "
+              "none. selective: norms, activations and attention, results of "
+              "matmuls are kept. full: layers keep no activations but their "
+              "input, and run forward again, for about a third more "
+              "computation; a number n: every n-th layer."},
       {.name = "memory.chunked_loss_tokens",
        .field = ACCORDION_FIELD(memory.chunked_loss_tokens),
        .doc = "Tokens of a rank whose head and loss are computed at a time, so "
-              "that the logits of all never exist at once; backward computes "
-              "them again. 0: all.",
+              "that the logits of all never exist at once. 0: all.",
        .range = at_least(0)},
+      {.name = "memory.optimizer_in_backward",
+       .field = ACCORDION_FIELD(memory.optimizer_in_backward),
+       .doc = "Steps each layer in backward, as soon as its gradient is there, "
+              "which is then freed. Gradients are clipped as "
+              "optimizer.clip_in_backward says; a step that train.nonfinite "
+              "does not take leaves out the layer at fault and those stepped "
+              "after it, not those before. For one microbatch a step."},
+      {.name = "memory.offload",
+       .field = ACCORDION_FIELD(memory.offload),
+       .doc = "What is kept out of memory. none. optimizer: AdamW's moments, "
+              "which are read ahead and written behind as they are stepped. "
+              "Needs checkpoint.async = false.",
+       .choices = {"none", "optimizer"}},
+      {.name = "memory.offload_to",
+       .field = ACCORDION_FIELD(memory.offload_to),
+       .doc = "Where memory.offload moves it. nvme: the disk of the working "
+              "folder; or a folder, whose disk serves. In files without a "
+              "name, gone with the process. host: the memory of a device's "
+              "host, not for a CPU, where that is the memory itself.",
+       .choices = {"nvme", "host"},
+       .is_path = true},
+      {.name = "memory.limit",
+       .field = ACCORDION_FIELD(memory.limit),
+       .doc = "Most memory that a rank may hold for parameters, gradients, "
+              "optimizer, activations and buffers together, as \"8GiB\", "
+              "\"800MiB\" or a number of MiB; code and libraries come on top. "
+              "A step that would hold more ends the run with an error that "
+              "says what is held, and what would save how much. Empty: no "
+              "limit."},
   };
 }
 

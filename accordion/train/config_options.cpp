@@ -13,6 +13,9 @@ namespace accordion {
 namespace {
 
 c10::ScalarType scalar_type(const std::string& name) {
+  if (name == "fp16") {
+    return c10::ScalarType::Half;
+  }
   return name == "bf16" ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
 }
 
@@ -79,6 +82,7 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
     options.activation_checkpointing = ActivationCheckpointing{
         .units = wrap_types<DecoderLayerImpl>(), .every = every};
   }
+  options.step_in_backward = config.memory.optimizer_in_backward;
   // Values come from the seed alone, or are filled in after sharding.
   options.verify_parameters = false;
   return options;

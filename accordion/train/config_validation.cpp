@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -11,6 +16,18 @@
 
 namespace accordion {
 namespace {
+
+struct ByteUnit {
+  std::string_view name;
+  double bytes;
+};
+constexpr std::array<ByteUnit, 5> kByteUnits = {{
+    {"", 1 << 20},
+    {"KiB", 1 << 10},
+    {"MiB", 1 << 20},
+    {"GiB", 1 << 30},
+    {"TiB", 1LL << 40},
+}};
 
 /// Throws what is wrong with a configuration, where it was written.
 class Fault {
@@ -75,6 +92,16 @@ void check_schedule(const TrainConfig& config, const Fault& fault) {
                   schedule.warmup_steps, schedule.decay_steps, steps));
 }
 
+void check_optimizer(const TrainConfig& config, const Fault& fault) {
+  const auto& optimizer = config.optimizer;
+  fault.raise_if(
+      optimizer.stochastic_rounding && optimizer.moments_dtype != "bf16",
+      fmt::format("'optimizer.stochastic_rounding' is true, but nothing that "
+                  "the optimizer stores is bf16: 'optimizer.moments_dtype' is "
+                  "\"{}\". Set it to \"bf16\", or leave rounding false.",
+                  optimizer.moments_dtype));
+}
+
 void check_evaluation(const TrainConfig& config, const Fault& fault) {
   fault.raise_if(config.eval.every > 0 && config.data.order == "strided",
                  "'data.order' is \"strided\", which holds nothing out, but "
@@ -116,14 +143,93 @@ void check_sharding(const TrainConfig& config, const Fault& fault) {
       "\"hybrid\".");
 }
 
+void check_loss_scale(const TrainConfig& config, const Fault& fault) {
+  const auto& optimizer = config.optimizer;
+  const auto& fsdp = config.fsdp;
+  const bool is_default =
+      optimizer.loss_scale == TrainConfig().optimizer.loss_scale &&
+      optimizer.loss_scale_interval ==
+          TrainConfig().optimizer.loss_scale_interval;
+  fault.raise_if(
+      fsdp.param_dtype != "fp16" && !is_default,
+      fmt::format("'optimizer.loss_scale' and 'optimizer.loss_scale_interval' "
+                  "belong to fsdp.param_dtype = \"fp16\", but that is \"{}\".",
+                  fsdp.param_dtype));
+  fault.raise_if(
+      fsdp.param_dtype != "fp16" && fsdp.reduce_dtype == "fp16",
+      fmt::format("'fsdp.reduce_dtype' is \"fp16\", where gradients vanish "
+                  "without a loss scale, which fsdp.param_dtype = \"{}\" has "
+                  "not. Use \"bf16\" or \"fp32\".",
+                  fsdp.param_dtype));
+  int exponent = 0;
+  const bool is_power = std::frexp(optimizer.loss_scale, &exponent) == 0.5;
+  fault.raise_if(
+      !is_power,
+      fmt::format("'optimizer.loss_scale' is {}, which is no power of two, so "
+                  "that gradients would be rounded. Use {} or {}.",
+                  optimizer.loss_scale, std::ldexp(1.0, exponent - 1),
+                  std::ldexp(1.0, exponent)));
+}
+
 void check_memory(const TrainConfig& config, const Fault& fault) {
   const std::string& value = config.memory.activation_checkpointing;
   fault.raise_if(
       !checkpointed_every(value),
       fmt::format("'memory.activation_checkpointing' is \"{}\"; valid values: "
-                  "\"none\", \"full\", or a number of layers, such as \"2\" "
+                  "\"none\", \"selective\", \"full\", or a number of layers, "
+                  "such as \"2\" "
                   "for every second one.",
                   value));
+  fault.raise_if(
+      !bytes_of_limit(config.memory.limit),
+      fmt::format("'memory.limit' is \"{}\", which is no amount of memory; "
+                  "valid values: \"8GiB\", \"800MiB\", a number of MiB such as "
+                  "\"800\", or \"\" for no limit.",
+                  config.memory.limit));
+}
+
+void check_offload(const TrainConfig& config, const Fault& fault) {
+  const auto& memory = config.memory;
+  if (memory.offload == "none") {
+    fault.raise_if(memory.offload_to != "nvme",
+                   "'memory.offload_to' belongs to memory.offload, which is "
+                   "\"none\".");
+    return;
+  }
+  fault.raise_if(
+      memory.offload_to == "host",
+      "'memory.offload_to' is \"host\", but this run is on the CPU, whose "
+      "memory that is: nothing would be saved. Use \"nvme\", or name a folder "
+      "on a fast disk.");
+  fault.raise_if(
+      config.checkpoint.async && config.checkpoint.every > 0,
+      "'checkpoint.async' copies what it saves to memory, also what "
+      "'memory.offload' keeps out of it. Set checkpoint.async = false.");
+}
+
+void check_step_in_backward(const TrainConfig& config, const Fault& fault) {
+  if (!config.memory.optimizer_in_backward) {
+    fault.raise_if(config.optimizer.clip_in_backward != "previous_norm",
+                   "'optimizer.clip_in_backward' belongs to "
+                   "memory.optimizer_in_backward, which is off.");
+    return;
+  }
+  fault.raise_if(
+      config.train.grad_accumulation > 1,
+      fmt::format("'memory.optimizer_in_backward' is on, but "
+                  "'train.grad_accumulation' is {}: the sum over microbatches "
+                  "has to be kept until the last, so nothing would be saved. "
+                  "Leave one of them out.",
+                  config.train.grad_accumulation));
+  fault.raise_if(
+      config.fsdp.param_dtype == "fp16",
+      "'memory.optimizer_in_backward' is on, but fsdp.param_dtype = \"fp16\" "
+      "looks at the gradients of a whole step for overflows before it takes "
+      "it. Use \"bf16\".");
+  fault.raise_if(
+      config.train.spike == "skip",
+      "'train.spike' is \"skip\", but with memory.optimizer_in_backward a "
+      "step is taken before its loss is compared. Use \"rollback\".");
 }
 
 void check_rollback(const TrainConfig& config, const Fault& fault) {
@@ -139,7 +245,7 @@ void check_rollback(const TrainConfig& config, const Fault& fault) {
 }  // namespace
 
 std::optional<std::int64_t> checkpointed_every(const std::string& value) {
-  if (value == "none" || value == "full") {
+  if (value == "none" || value == "selective" || value == "full") {
     return value == "full" ? 1 : 0;
   }
   std::int64_t every = 0;
@@ -149,13 +255,37 @@ std::optional<std::int64_t> checkpointed_every(const std::string& value) {
   return is_number ? std::optional(every) : std::nullopt;
 }
 
+std::optional<std::int64_t> bytes_of_limit(std::string_view value) {
+  if (value.empty()) {
+    return 0;
+  }
+  double amount = 0.0;
+  const char* const end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, amount);
+  std::string_view unit(stop, end);
+  unit.remove_prefix(std::min(unit.find_first_not_of(' '), unit.size()));
+  if (error != std::errc() || !(amount > 0)) {
+    return std::nullopt;
+  }
+  const auto known = std::ranges::find(kByteUnits, unit, &ByteUnit::name);
+  const double bytes = known == kByteUnits.end() ? 0.0 : amount * known->bytes;
+  constexpr double kMost = 1LL << 60;
+  return bytes >= 1 && bytes <= kMost
+             ? std::optional(static_cast<std::int64_t>(bytes))
+             : std::nullopt;
+}
+
 void validate_config(const TrainConfig& config, const std::string& place) {
   const Fault fault(place);
   check_required(config, fault);
   check_length(config, fault);
+  check_optimizer(config, fault);
   check_schedule(config, fault);
   check_sharding(config, fault);
+  check_loss_scale(config, fault);
   check_memory(config, fault);
+  check_offload(config, fault);
+  check_step_in_backward(config, fault);
   check_evaluation(config, fault);
   check_rollback(config, fault);
 }

@@ -24,9 +24,8 @@ void MemoryPeaks::sample_rss() {
 
 void MemoryPeaks::sample() {
   sample_rss();
-  const double pss =
-      proc_field_mib(read_proc("/proc/self/smaps_rollup"), "Pss");
-  peaks_.pss_mib = std::max(peaks_.pss_mib, pss);
+  last_pss_mib_ = proc_field_mib(read_proc("/proc/self/smaps_rollup"), "Pss");
+  peaks_.pss_mib = std::max(peaks_.pss_mib, last_pss_mib_);
 }
 
 double proc_field_mib(std::string_view text, std::string_view field) {

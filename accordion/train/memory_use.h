@@ -23,12 +23,14 @@ class MemoryPeaks {
   void sample();
 
   [[nodiscard]] const MemoryUse& peaks() const { return peaks_; }
-  /// Resident size at the last sample.
+  /// At the last sample, of either size.
   [[nodiscard]] double last_rss_mib() const { return last_rss_mib_; }
+  [[nodiscard]] double last_pss_mib() const { return last_pss_mib_; }
 
  private:
   MemoryUse peaks_;
   double last_rss_mib_ = 0.0;
+  double last_pss_mib_ = 0.0;
 };
 
 /// The number of a line "field:   123 kB" as /proc prints it, in MiB; 0 where

@@ -29,6 +29,26 @@ double hundredths(double value) {
   return std::round(value * 100.0) / 100.0;
 }
 
+double mebibytes(std::int64_t bytes) {
+  return hundredths(static_cast<double>(bytes) / (1 << 20));
+}
+
+/// What was held when it was most, kind by kind, and the totals of the phases.
+Json to_json(const MemoryPeak& peak) {
+  const MemoryByKind& highest = peak.highest();
+  Json json = {{"phase", to_string(peak.phase())},
+               {"total", mebibytes(highest.total())}};
+  for (const MemoryKind& kind : kMemoryKinds) {
+    json[kind.name] = mebibytes(highest.*kind.bytes);
+  }
+  Json& phases = json["by_phase"];
+  for (int i = 0; i < kNumMemoryPhases; ++i) {
+    const auto phase = static_cast<MemoryPhase>(i);
+    phases[to_string(phase)] = mebibytes(peak.of(phase).total());
+  }
+  return json;
+}
+
 /// Writes a text and removes from it what was written; errno, or 0 for all.
 int write_front(int file, std::string& text) {
   while (!text.empty()) {
@@ -96,8 +116,20 @@ void MetricsWriter::write(const StepMetrics& metrics) {
                {"lr", metrics.lr},
                {"ms", hundredths(metrics.ms)},
                {"tokens_per_s", hundredths(metrics.tokens_per_s)}};
+  if (metrics.loss_scale > 0) {
+    line["loss_scale"] = metrics.loss_scale;
+  }
   if (metrics.skipped) {
     line["skipped"] = true;
+  }
+  if (const auto& offload = metrics.offload) {
+    line["offload"] = {{"read_mib", hundredths(offload->read_mib)},
+                       {"written_mib", hundredths(offload->written_mib)},
+                       {"waited_ms", hundredths(offload->waited_ms)},
+                       {"mib_per_s", hundredths(offload->mib_per_s)}};
+  }
+  if (metrics.memory.highest().total() > 0) {
+    line["memory"] = to_json(metrics.memory);
   }
   write_line(line.dump());
 }
@@ -116,6 +148,9 @@ void MetricsWriter::write(const RunSummary& summary) {
                {"final_loss", summary.final_loss},
                {"step_ms_median", hundredths(summary.step_ms_median)},
                {"tokens_per_s", hundredths(summary.tokens_per_s)}};
+  if (summary.skipped_steps > 0) {
+    line["skipped_steps"] = summary.skipped_steps;
+  }
   if (summary.validation) {
     line["val_loss"] = summary.validation->loss;
     line["val_accuracy"] = summary.validation->accuracy;
@@ -123,6 +158,11 @@ void MetricsWriter::write(const RunSummary& summary) {
   for (const MemoryUse& memory : summary.memory) {
     line["rss_mib"].push_back(hundredths(memory.rss_mib));
     line["pss_mib"].push_back(hundredths(memory.pss_mib));
+  }
+  for (const RankMemory& rank : summary.held) {
+    Json memory = to_json(rank.peak);
+    memory["outside"] = hundredths(rank.outside_mib);
+    line["memory"].push_back(std::move(memory));
   }
   if (summary.interrupted) {
     line["interrupted"] = true;

@@ -9,9 +9,20 @@
 #include <vector>
 
 #include "accordion/comm/shm/file_descriptor.h"
+#include "accordion/schedule/memory_by_kind.h"
 #include "accordion/train/memory_use.h"
+#include "accordion/train/rank_memory.h"
 
 namespace accordion {
+
+/// What offloading moved in a step.
+struct OffloadMetrics {
+  double read_mib = 0.0;     ///< of all ranks together
+  double written_mib = 0.0;  ///< the same
+  double waited_ms = 0.0;    ///< for it, mean of the ranks
+  /// At which a rank moved bytes while it moved any, mean of the ranks.
+  double mib_per_s = 0.0;
+};
 
 /// What is known of a step after it.
 struct StepMetrics {
@@ -22,7 +33,10 @@ struct StepMetrics {
   double lr = 0.0;
   double ms = 0.0;  ///< fetching the batch to the end of the optimizer
   double tokens_per_s = 0.0;  ///< of all ranks together
-  bool skipped = false;  ///< the gradient was not finite: no step was taken
+  bool skipped = false;       ///< the optimizer did not take the step
+  double loss_scale = 0.0;    ///< of fp16; 0: none
+  std::optional<OffloadMetrics> offload = std::nullopt;
+  MemoryPeak memory = {};  ///< of rank 0 in the step
 };
 
 /// A measurement on held-out text.
@@ -37,10 +51,12 @@ struct RunSummary {
   std::int64_t steps = 0;
   int world_size = 1;
   double final_loss = 0.0;  ///< of the last step
+  std::int64_t skipped_steps = 0;
   double step_ms_median = 0.0;
   double tokens_per_s = 0.0;                    ///< at the median
   std::optional<ValidationMetrics> validation;  ///< the last one
   std::vector<MemoryUse> memory;                ///< peaks, per rank
+  std::vector<RankMemory> held;                 ///< per rank; may be empty
   bool interrupted = false;  ///< a signal ended the run early
 };
 

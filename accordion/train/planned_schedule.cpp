@@ -93,6 +93,10 @@ void add_section(ScheduledUnit& unit, const Section& section,
     unit.all_reduce_bytes +=
         section.numel_per_rank * element_bytes(section.stored_dtype);
   }
+  if (options.step_in_backward && unit.reduces) {
+    unit.gradient_shard_bytes +=
+        aligned(section.numel_per_rank * element_bytes(section.stored_dtype));
+  }
 }
 
 ScheduledUnit scheduled(const UnitMembers& unit, const FsdpOptions& options,

@@ -34,11 +34,24 @@ std::string clock_time(double seconds) {
                    : fmt::format("{}:{:02}", minutes, total % 60);
 }
 
+double mebibytes(std::int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
 /// Columns of the terminal; a longer line would wrap and could not be erased.
 std::size_t columns(std::FILE* out) {
   winsize size{};
   const bool known = ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0;
   return known && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+std::string skipped_text(const StepMetrics& metrics) {
+  if (!metrics.skipped) {
+    return {};
+  }
+  return metrics.loss_scale > 0
+             ? fmt::format(" skipped at loss scale {}", metrics.loss_scale)
+             : " skipped";
 }
 
 }  // namespace
@@ -48,10 +61,10 @@ std::string progress_line(const StepMetrics& metrics,
   const std::string total =
       info.total_steps > 0 ? fmt::format("/{}", info.total_steps) : "";
   return fmt::format(
-      "step {}{}{}  loss {:.4f}  {} tokens/s  {:.0f} MiB  {} left",
-      metrics.step + 1, total, metrics.skipped ? " skipped" : "", metrics.loss,
-      short_count(metrics.tokens_per_s), info.rss_mib,
-      clock_time(info.seconds_left));
+      "step {}{}{}  loss {:.4f}  {} tokens/s  {:.0f}/{:.0f} MiB  {} left",
+      metrics.step + 1, total, skipped_text(metrics), metrics.loss,
+      short_count(metrics.tokens_per_s), mebibytes(info.held_bytes),
+      mebibytes(info.peak_bytes), clock_time(info.seconds_left));
 }
 
 void Progress::step(const StepMetrics& metrics, const ProgressInfo& info) {

@@ -13,11 +13,14 @@ namespace accordion {
 /// What the progress line says besides the step's metrics.
 struct ProgressInfo {
   std::int64_t total_steps = 0;  ///< 0: unknown
-  double rss_mib = 0.0;
+  double rss_mib = 0.0;          ///< resident, for the log of the rank
+  std::int64_t held_bytes = 0;   ///< of memory, after the step
+  std::int64_t peak_bytes = 0;   ///< of the run so far
   double seconds_left = 0.0;
 };
 
-/// "step 12/100  loss 1.8320  14.2k tokens/s  212 MiB  2:03 left"
+/// "step 12/100  loss 1.8320  14.2k tokens/s  112/212 MiB  2:03 left", with the
+/// memory that is held now and was at most, on rank 0.
 std::string progress_line(const StepMetrics& metrics, const ProgressInfo& info);
 
 struct ProgressOptions {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "accordion/checkpoint/checkpoint_index.h"
+#include "accordion/optim/grad_scaler_state.h"
 #include "accordion/train/step_guard.h"
 
 namespace accordion {
@@ -16,7 +18,12 @@ struct RunPosition {
   std::int64_t step = 0;     ///< steps done; the number of the next one
   std::int64_t samples = 0;  ///< read by all ranks together
   double elapsed_seconds = 0.0;
-  StepGuard::Memory guard;
+  std::int64_t skipped_steps = 0;
+  StepGuard::Memory guard = {};
+  /// By which the next step is clipped, where steps are taken in backward.
+  std::optional<double> previous_norm = std::nullopt;
+  /// Of a run in fp16.
+  std::optional<GradScalerState> scaler = std::nullopt;
 
   bool operator==(const RunPosition&) const = default;
 };

@@ -43,8 +43,11 @@ void RunReport::validation(const ValidationMetrics& metrics) {
 
 void RunReport::summary(const RunSummary& summary) {
   const std::string line = fmt::format(
-      "{}{} steps, loss {:.4f}, {:.1f} ms a step, {:.0f} tokens/s",
+      "{}{} steps{}, loss {:.4f}, {:.1f} ms a step, {:.0f} tokens/s",
       summary.interrupted ? "stopped by a signal after " : "", summary.steps,
+      summary.skipped_steps > 0
+          ? fmt::format(", {} of them skipped", summary.skipped_steps)
+          : "",
       summary.final_loss, summary.step_ms_median, summary.tokens_per_s);
   log_.line(line);
   if (metrics_) {

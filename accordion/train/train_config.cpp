@@ -84,6 +84,13 @@ std::string shown(const toml::node& node) {
   return value.str();
 }
 
+/// Rounded where it is an integer beyond 2^53, which toml++ hands out as an
+/// integer alone.
+double number_in(const toml::node& node) {
+  return node.is_integer() ? static_cast<double>(node.ref<std::int64_t>())
+                           : node.ref<double>();
+}
+
 void check_range(const ConfigKey& key, double value, const Origin& origin) {
   if (!key.range.contains(value)) {
     fail(origin, fmt::format("'{}' is {}; it must be {}.", key.name, value,
@@ -131,7 +138,7 @@ class Assign {
     if (!node_.is_number()) {
       wrong_type("a number");
     }
-    *field = *node_.value<double>();
+    *field = number_in(node_);
     check_range(key_, *field, origin_);
   }
 
@@ -155,7 +162,7 @@ class Assign {
       wrong_type("two numbers in brackets");
     }
     for (std::size_t i = 0; i < 2; ++i) {
-      (*field)[i] = *array->get(i)->value<double>();
+      (*field)[i] = number_in(*array->get(i));
       check_range(key_, (*field)[i], origin_);
     }
   }

@@ -57,8 +57,13 @@ struct TrainConfig {
     std::array<double, 2> betas = {0.9, 0.95};
     double eps = 1e-8;
     double weight_decay = 0.1;
-    double clip_norm = 1.0;  ///< 0: gradients are not clipped
+    double clip_norm = 1.0;       ///< 0: gradients are not clipped
+    double loss_scale = 65536.0;  ///< at first; of fp16
+    std::int64_t loss_scale_interval = 2000;
     bool decay_norms = false;
+    std::string clip_in_backward = "previous_norm";
+    std::string moments_dtype = "fp32";
+    bool stochastic_rounding = false;
   } optimizer;
   struct Schedule {
     std::string name = "constant";
@@ -85,6 +90,10 @@ struct TrainConfig {
   struct Memory {
     std::string activation_checkpointing = "none";  ///< checkpointed_every
     std::int64_t chunked_loss_tokens = 0;           ///< 0: all at once
+    bool optimizer_in_backward = false;
+    std::string offload = "none";
+    std::string offload_to = "nvme";
+    std::string limit;  ///< see bytes_of_limit
   } memory;
   struct Eval {
     std::int64_t every = 0;  ///< 0: never
@@ -129,8 +138,13 @@ TrainConfig parse_config(std::string_view text,
                          std::span<const std::string> overrides = {});
 
 /// What memory.activation_checkpointing means: every n-th layer keeps no
-/// activations; 0: none does. nullopt for a text that means nothing.
+/// activations; 0: none does, or all do in part ("selective"). nullopt for a
+/// text that means nothing.
 std::optional<std::int64_t> checkpointed_every(const std::string& value);
+
+/// What memory.limit means, in bytes: "8GiB", "800 MiB", or a number of MiB; 0,
+/// of an empty text: no limit. nullopt for a text that means nothing.
+std::optional<std::int64_t> bytes_of_limit(std::string_view value);
 
 /// A TOML file with every key; load_config reads the same values back.
 std::string to_toml(const TrainConfig& config);

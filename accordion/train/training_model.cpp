@@ -33,6 +33,8 @@ Unit<Llama> model_on_meta(const TrainConfig& config, const LlamaConfig& model) {
   const MetaInit meta;
   Unit<Llama> result(model);
   result->set_loss_chunk(config.memory.chunked_loss_tokens);
+  result->set_selective_recomputation(config.memory.activation_checkpointing ==
+                                      "selective");
   return result;
 }
 
@@ -55,6 +57,10 @@ void fill_from(torch::nn::Module& module, const std::string& path) {
     source.read(local.name, local.global_shape, local.begin,
                 elements(local.piece));
   }
+}
+
+std::string quoted(const std::string& unit) {
+  return unit.empty() ? "the root" : fmt::format("'{}'", unit);
 }
 
 /// A tensor that owns the tokens: backward reads them again (the gradient of
@@ -98,16 +104,14 @@ LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
 }
 
 std::string TrainingModel::describe_nonfinite(
-    const std::function<void()>& forward) {
-  const auto quoted = [](const std::string& unit) {
-    return unit.empty() ? std::string("the root") : fmt::format("'{}'", unit);
-  };
+    const std::function<void()>& forward,
+    const std::optional<std::string>& left_out) {
   if (const auto output = first_nonfinite_output(*model_, forward)) {
     return fmt::format(
         "the first unit whose output is not finite is {}, on rank {}",
         quoted(output->unit), output->rank);
   }
-  const auto unit = first_nonfinite_unit(model_);
+  const auto unit = left_out ? left_out : first_nonfinite_unit(model_);
   if (!unit) {
     return "each output and gradient is finite, but the gradients' squares "
            "overflow";
@@ -115,6 +119,11 @@ std::string TrainingModel::describe_nonfinite(
   return fmt::format(
       "each output is finite, and the first unit whose gradient is not is {}",
       quoted(*unit));
+}
+
+std::string TrainingModel::first_nonfinite_gradient() {
+  const auto unit = first_nonfinite_unit(model_);
+  return unit ? quoted(*unit) : "no unit: squares overflow";
 }
 
 std::string TrainingModel::sample(const TrainConfig& config,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "accordion/comm/device_mesh.h"
@@ -37,10 +38,20 @@ class TrainingModel {
   std::string sample(const TrainConfig& config, const Tokenizer& tokenizer);
 
   /// Why the norm of the gradients is not finite, in words, the same on every
-  /// rank. `forward` runs the forward passes that led to them again.
+  /// rank. `forward` runs the forward passes that led to them again;
+  /// `left_out` is the unit at fault where steps were taken in backward, and
+  /// gradients are gone.
   ///
   /// Comm  that of first_nonfinite_output and first_nonfinite_unit
-  std::string describe_nonfinite(const std::function<void()>& forward);
+  std::string describe_nonfinite(
+      const std::function<void()>& forward,
+      const std::optional<std::string>& left_out = std::nullopt);
+
+  /// "the root", or the unit in quotes, where backward first met a gradient
+  /// that is not finite.
+  ///
+  /// Comm  that of first_nonfinite_unit
+  std::string first_nonfinite_gradient();
 
   torch::nn::Module& module() { return *model_; }
 

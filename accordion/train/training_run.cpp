@@ -61,9 +61,14 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                            static_cast<double>(model.numel()) / 1e6,
                            world_.world_size(), folder_.string()));
   report_.note(describe(data_, config_));
+  if (const std::string offload = step_.optimizer().describe_offload();
+      !offload.empty()) {
+    report_.note("moments are offloaded, see the ranks' logs");
+    report_.log(fmt::format("moments offloaded: {}", offload));
+  }
   if (!start.checkpoint.empty()) {
     checkpoints_.load(start.checkpoint, first_step_);
-    step_.guard().set_memory(start.position.guard);
+    go_on_from(start.position);
     report_.note(fmt::format("resumed at step {} from {}", first_step_,
                              start.checkpoint.string()));
   }
@@ -92,9 +97,15 @@ void TrainingRun::take_steps() {
       continue;
     }
     const StepMetrics metrics = agree(step, local);
-    report_.step(metrics, {.total_steps = config_.train.steps,
-                           .rss_mib = step_.memory().last_rss_mib(),
-                           .seconds_left = seconds_left(step)});
+    if (metrics.skipped) {
+      report_.log(local.judgement.fault + "; skipped");
+    }
+    report_.step(metrics,
+                 {.total_steps = config_.train.steps,
+                  .rss_mib = step_.memory().last_rss_mib(),
+                  .held_bytes = step_.tracker().now().total(),
+                  .peak_bytes = step_.tracker().peak().highest().total(),
+                  .seconds_left = seconds_left(step)});
     if (config_.eval.every > 0 && (step + 1) % config_.eval.every == 0) {
       validate(step);
     }
@@ -106,6 +117,12 @@ void TrainingRun::take_steps() {
     validate(last);
   }
   checkpoints_.finish(position_after(last));
+}
+
+/// What decides about steps, and was decided, as it was there.
+void TrainingRun::go_on_from(const RunPosition& position) {
+  step_.continue_from(position);
+  skipped_steps_ = position.skipped_steps;
 }
 
 /// Goes back to the newest checkpoint, and on with the samples behind those of
@@ -124,7 +141,7 @@ std::int64_t TrainingRun::roll_back(std::int64_t step,
   checkpoints_.load(checkpoint, position.step);
   data_.sampler.continue_from(position.step, samples);
   position.guard.rollbacks = step_.guard().memory().rollbacks;
-  step_.guard().set_memory(position.guard);
+  go_on_from(position);
   report_.forget_from(position.step);
   report_.log(fault);
   report_.note(fmt::format("{}. Back to step {}, on with the next samples.",
@@ -143,10 +160,35 @@ void TrainingRun::log_failure(const std::exception& error) {
 }
 
 RunPosition TrainingRun::position_after(std::int64_t step) {
-  return {.step = step + 1,
-          .samples = data_.sampler.samples_before(step + 1),
-          .elapsed_seconds = elapsed_seconds_,
-          .guard = step_.guard().memory()};
+  RunPosition position{.step = step + 1,
+                       .samples = data_.sampler.samples_before(step + 1),
+                       .elapsed_seconds = elapsed_seconds_,
+                       .skipped_steps = skipped_steps_};
+  step_.add_to(position);
+  return position;
+}
+
+std::optional<OffloadMetrics> TrainingRun::sum_of_offload(
+    const LocalStep& local) {
+  if (!local.offload) {
+    return std::nullopt;
+  }
+  constexpr double kMib = 1 << 20;
+  const OffloadCounters& mine = *local.offload;
+  const double bytes =
+      static_cast<double>(mine.bytes_read + mine.bytes_written);
+  const double busy = std::max(mine.seconds_in_flight, 1e-9);
+  const std::vector<double> sums = sum_over_ranks(
+      world_,
+      std::vector{static_cast<double>(mine.bytes_read) / kMib,
+                  static_cast<double>(mine.bytes_written) / kMib,
+                  mine.seconds_waited * 1e3, bytes / kMib / busy},
+      "offloaded bytes of the step");
+  const double ranks = world_.world_size();
+  return OffloadMetrics{.read_mib = sums[0],
+                        .written_mib = sums[1],
+                        .waited_ms = sums[2] / ranks,
+                        .mib_per_s = sums[3] / ranks};
 }
 
 /// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
@@ -162,6 +204,8 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
   last_loss_ = sums[0] / world_.world_size();
   steps_done_ = step + 1;
   step_ms_.push_back(local.ms);
+  const bool skipped = local.judgement.verdict == StepGuard::Verdict::Skip;
+  skipped_steps_ += skipped ? 1 : 0;
   if (!std::isfinite(last_loss_) && config_.train.nonfinite == "error") {
     throw std::runtime_error(fmt::format(
         "[train] The loss is {} at step {}. Lower optimizer.lr (now {}), "
@@ -181,7 +225,10 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
           .lr = local.lr,
           .ms = local.ms,
           .tokens_per_s = tokens / local.ms * 1e3,
-          .skipped = local.judgement.verdict == StepGuard::Verdict::Skip};
+          .skipped = skipped,
+          .loss_scale = local.loss_scale,
+          .offload = sum_of_offload(local),
+          .memory = local.memory};
 }
 
 double TrainingRun::seconds_left(std::int64_t step) const {
@@ -208,6 +255,7 @@ bool TrainingRun::finished(std::int64_t next_step) const {
 
 void TrainingRun::validate(std::int64_t step) {
   const at::NoGradGuard no_grad;
+  const MemoryPhaseScope phase(step_.tracker(), MemoryPhase::Forward);
   double loss = 0.0;
   double correct = 0.0;
   double tokens = 0.0;
@@ -243,6 +291,7 @@ RunSummary TrainingRun::summarize() {
   summary.steps = steps_done_;
   summary.world_size = world_.world_size();
   summary.final_loss = last_loss_;
+  summary.skipped_steps = skipped_steps_;
   summary.step_ms_median = median(step_ms_);
   summary.tokens_per_s =
       static_cast<double>(tokens_per_rank(config_) * world_.world_size()) /
@@ -252,8 +301,17 @@ RunSummary TrainingRun::summarize() {
   for (std::size_t rank = 0; rank < rss.size(); ++rank) {
     summary.memory.push_back({rss[rank], pss[rank]});
   }
+  summary.held = memory_of_ranks(world_, held());
   report_.summary(summary);
   return summary;
+}
+
+RankMemory TrainingRun::held() {
+  MemoryTracker& tracker = step_.tracker();
+  (void)tracker.take_peak();
+  const double now = static_cast<double>(tracker.now().total()) / (1 << 20);
+  return {.peak = tracker.peak(),
+          .outside_mib = step_.memory().last_pss_mib() - now};
 }
 
 void TrainingRun::print_sample() {

@@ -32,14 +32,17 @@ class TrainingRun {
 
  private:
   void take_steps();
+  void go_on_from(const RunPosition& position);
   std::int64_t roll_back(std::int64_t step, const std::string& fault);
   void log_failure(const std::exception& error);
   [[nodiscard]] RunPosition position_after(std::int64_t step);
+  std::optional<OffloadMetrics> sum_of_offload(const LocalStep& local);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
   [[nodiscard]] bool finished(std::int64_t next_step) const;
   void validate(std::int64_t step);
   RunSummary summarize();
+  RankMemory held();
   void print_sample();
 
   const TrainConfig& config_;
@@ -59,6 +62,7 @@ class TrainingRun {
   bool stopped_ = false;          // a rank was told to end
   std::int64_t first_step_ = 0;
   std::int64_t steps_done_ = 0;
+  std::int64_t skipped_steps_ = 0;
   double last_loss_ = 0.0;
   std::vector<double> step_ms_;
   std::optional<ValidationMetrics> last_validation_;

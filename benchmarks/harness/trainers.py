@@ -43,7 +43,11 @@ class Trainer:
 
 MEMORY_OPTIONS = {"checkpointed": {"memory.activation_checkpointing": "full"},
                   "checkpointed-2": {"memory.activation_checkpointing": "2"},
-                  "chunked-loss": {"memory.chunked_loss_tokens": 128}}
+                  "selective": {"memory.activation_checkpointing": "selective"},
+                  "chunked-loss": {"memory.chunked_loss_tokens": 128},
+                  "in-backward": {"memory.optimizer_in_backward": "true"},
+                  "offloaded": {"memory.offload": "optimizer", "checkpoint.async": "false"},
+                  "bf16-moments": {"optimizer.moments_dtype": "bf16"}}
 
 
 def _bench_command(setting: Setting, cell: Cell, ranks: int, more: dict[str, object] | None = None) -> list[str]:

@@ -196,7 +196,8 @@ class TrainersTest(unittest.TestCase):
     def test_those_that_are_promised_are_there(self) -> None:
         eager = ["torch-local", "torch-ddp", "torch-fsdp1", "torch-fsdp2", "torch-fsdp2-zero2"]
         ours = ["accordion", "accordion-local", "accordion-checkpointed", "accordion-checkpointed-2",
-                "accordion-chunked-loss"]
+                "accordion-selective", "accordion-chunked-loss", "accordion-in-backward", "accordion-offloaded",
+                "accordion-bf16-moments"]
         self.assertEqual(set(TRAINERS), {*ours, *eager, *(f"{name}-compile" for name in eager),
                                          "deepspeed-zero2", "deepspeed-zero3", "jax"})
         self.assertEqual({name for name, t in TRAINERS.items() if t.trains_alone},

@@ -82,6 +82,9 @@ TEST(Bench, MeasuresTheStepsThatTrainTakes) {
             json_in(folder.path() / "1.json")["step_ms"]["each"]);
   EXPECT_GE(result["page_faults_per_step"], 0.0);
   EXPECT_GT(result["peak_memory_mib"]["all_ranks_pss"], 10.0);
+  const auto& memory = result["memory_bytes"];
+  EXPECT_EQ(memory["held"]["optimizer"], memory["estimated"]["optimizer"]);
+  EXPECT_GT(memory["held"]["activations"], 0);
   EXPECT_GT(result["matmul"]["flops_per_s"], 1e8);
   EXPECT_GT(result["memory_bytes_per_s"], 1e8);
   EXPECT_GT(result["mfu"], 0.0);
@@ -121,6 +124,10 @@ TEST(Bench, PartsAddUpToTheStep) {
                             return event["name"] == "forward model.layers.0";
                           }),
             2);  // one a microbatch
+  EXPECT_TRUE(std::ranges::any_of(events, [](const nlohmann::json& event) {
+    return event["name"] == "memory (MiB)" &&
+           event["args"]["activations"] > 0.0;
+  }));
 }
 
 TEST(Bench, OperationsOfATokenFollowFromTheModel) {

@@ -52,17 +52,41 @@ TEST(Metrics, StepLineKeepsLossAndNormExactly) {
   EXPECT_EQ(lines[0]["ms"].get<double>(), 12.35);
   EXPECT_EQ(lines[0]["tokens_per_s"].get<double>(), 100.0);
   EXPECT_FALSE(lines[0].contains("skipped"));
+  EXPECT_FALSE(lines[0].contains("loss_scale"));
+  EXPECT_FALSE(lines[0].contains("memory"));
 }
 
 TEST(Metrics, StepThatWasSkippedSaysSoAndItsNanIsNull) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "metrics.jsonl";
   MetricsWriter writer(file);
-  writer.write(StepMetrics{.grad_norm = std::nan(""), .skipped = true});
+  writer.write(StepMetrics{
+      .grad_norm = std::nan(""), .skipped = true, .loss_scale = 32768.0});
   const auto lines = lines_of(file);
   ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["loss_scale"], 32768.0);
   EXPECT_EQ(lines[0]["skipped"], true);
   EXPECT_TRUE(lines[0]["grad_norm"].is_null());
+}
+
+TEST(Metrics, StepLineHasWhatWasHeldAtMostByKindAndThePhases) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "metrics.jsonl";
+  MetricsWriter writer(file);
+  StepMetrics metrics;
+  metrics.memory.add(MemoryPhase::Forward, {.activations = 1 << 20});
+  metrics.memory.add(MemoryPhase::Backward,
+                     {.gradients = 1 << 19, .activations = 3 << 20});
+  writer.write(metrics);
+  const auto memory = lines_of(file).at(0)["memory"];
+  EXPECT_EQ(memory["phase"], "backward");
+  EXPECT_EQ(memory["total"], 3.5);
+  EXPECT_EQ(memory["activations"], 3.0);
+  EXPECT_EQ(memory["gradients"], 0.5);
+  EXPECT_EQ(memory["optimizer"], 0.0);
+  EXPECT_EQ(memory["by_phase"]["forward"], 1.0);
+  EXPECT_EQ(memory["by_phase"]["backward"], 3.5);
+  EXPECT_EQ(memory["by_phase"]["rest"], 0.0);
 }
 
 TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {
@@ -75,6 +99,9 @@ TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {
   summary.world_size = 2;
   summary.final_loss = 1.25;
   summary.memory = {{100.0, 50.0}, {101.0, 51.0}};
+  summary.held.resize(2);
+  summary.held[1].peak.add(MemoryPhase::Forward, {.optimizer = 2 << 20});
+  summary.held[1].outside_mib = 30.5;
   summary.validation = ValidationMetrics{.step = 9, .loss = 1.5};
   writer.write(summary);
   const auto lines = lines_of(file);
@@ -86,7 +113,14 @@ TEST(Metrics, SummaryHoldsTheMemoryOfEachRank) {
   EXPECT_EQ(lines[1]["val_loss"], 1.5);
   EXPECT_EQ(lines[1]["rss_mib"], nlohmann::json({100.0, 101.0}));
   EXPECT_EQ(lines[1]["pss_mib"], nlohmann::json({50.0, 51.0}));
+  ASSERT_EQ(lines[1]["memory"].size(), 2U);
+  EXPECT_EQ(lines[1]["memory"][1]["optimizer"], 2.0);
+  EXPECT_EQ(lines[1]["memory"][1]["outside"], 30.5);
   EXPECT_FALSE(lines[1].contains("interrupted"));
+  EXPECT_FALSE(lines[1].contains("skipped_steps"));
+  summary.skipped_steps = 3;
+  writer.write(summary);
+  EXPECT_EQ(lines_of(file).back()["skipped_steps"], 3);
 }
 
 class KeepMetrics : public ::testing::Test {

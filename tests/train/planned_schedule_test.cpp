@@ -58,6 +58,9 @@ TEST_P(PlannedSchedule, IsWhatTheStepsFollow) {
   const DeviceMesh mesh =
       DeviceMesh::connect(rendezvous, {.backend = "fake", .axes = axes});
   TrainingModel training(model, config, mesh);
+  if (config.memory.optimizer_in_backward) {
+    set_unit_step(training.module(), [](const CompleteUnit&) {});
+  }
   run_passes(training, GetParam().microbatch);
   const StepSchedule planned = planned_schedule(model, fsdp_options(config),
                                                 axes, GetParam().microbatch);
@@ -80,6 +83,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{{"fsdp.strategy=shard_optimizer", "fsdp.param_dtype=bf16"},
              Microbatch::Middle},
         Case{{"fsdp.strategy=shard_optimizer"}, Microbatch::Last},
+        Case{{"memory.optimizer_in_backward=true"}},
+        Case{{"memory.optimizer_in_backward=true", "fsdp.strategy=hybrid",
+              "fsdp.param_dtype=bf16"}},
+        Case{{"memory.optimizer_in_backward=true", "fsdp.strategy=no_shard"}},
         Case{{"fsdp.strategy=hybrid"}},
         Case{{"fsdp.strategy=hybrid", "fsdp.accumulation=deferred_all_reduce"},
              Microbatch::First},

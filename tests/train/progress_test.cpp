@@ -32,21 +32,26 @@ class Progressed : public ::testing::Test {
   std::filesystem::path path_ = folder_.path() / "out.txt";
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{
       std::fopen(path_.c_str(), "w"), &std::fclose};
-  ProgressInfo info_ = {
-      .total_steps = 100, .rss_mib = 212.4, .seconds_left = 123.0};
+  ProgressInfo info_ = {.total_steps = 100,
+                        .held_bytes = 112 << 20,
+                        .peak_bytes = 212 << 20,
+                        .seconds_left = 123.0};
 };
 
 TEST_F(Progressed, LineNamesStepLossRateMemoryAndTimeLeft) {
   EXPECT_EQ(progress_line(at(11), info_),
-            "step 12/100  loss 1.5000  14.2k tokens/s  212 MiB  2:03 left");
+            "step 12/100  loss 1.5000  14.2k tokens/s  112/212 MiB  2:03 left");
   info_.total_steps = 0;
   info_.seconds_left = 3723.0;
   EXPECT_EQ(progress_line(at(11), info_),
-            "step 12  loss 1.5000  14.2k tokens/s  212 MiB  1:02:03 left");
+            "step 12  loss 1.5000  14.2k tokens/s  112/212 MiB  1:02:03 left");
   StepMetrics skipped = at(11);
   skipped.skipped = true;
   EXPECT_THAT(progress_line(skipped, info_),
               HasSubstr("step 12 skipped  loss 1.5000"));
+  skipped.loss_scale = 65536;
+  EXPECT_THAT(progress_line(skipped, info_),
+              HasSubstr("step 12 skipped at loss scale 65536  loss 1.5000"));
 }
 
 TEST_F(Progressed, FileGetsWholeLinesEveryFewSteps) {

@@ -92,17 +92,31 @@ TEST_P(Resume, ASecondAndThirdTimeIsBitForBitTheUnbrokenRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Resume,
-    ::testing::Values(Variant{"fp32", {"train.batch_size=2"}},
-                      Variant{"bf16_accumulated_across_epochs",
-                              {"fsdp.param_dtype=bf16", "train.batch_size=64",
-                               "train.grad_accumulation=3"}},
-                      Variant{"no_shard_in_the_foreground",
-                              {"fsdp.strategy=no_shard",
-                               "checkpoint.async=false", "train.batch_size=2",
-                               "optimizer.decay_norms=false"}},
-                      Variant{"watched_for_spikes",
-                              {"train.spike=error", "train.spike_factor=5",
-                               "train.batch_size=2"}}),
+    ::testing::Values(
+        Variant{"fp32", {"train.batch_size=2"}},
+        Variant{"bf16_accumulated_across_epochs",
+                {"fsdp.param_dtype=bf16", "train.batch_size=64",
+                 "train.grad_accumulation=3"}},
+        Variant{"no_shard_in_the_foreground",
+                {"fsdp.strategy=no_shard", "checkpoint.async=false",
+                 "train.batch_size=2", "optimizer.decay_norms=false"}},
+        Variant{"optimizer_in_backward",
+                {"memory.optimizer_in_backward=true", "optimizer.clip_norm=0.5",
+                 "train.batch_size=2"}},
+        Variant{"offloaded",
+                {"memory.offload=optimizer", "checkpoint.async=false",
+                 "train.batch_size=2"}},
+        Variant{"bf16_moments_rounded_stochastically",
+                {"optimizer.moments_dtype=bf16",
+                 "optimizer.stochastic_rounding=true", "train.batch_size=2"}},
+        // Halved in the first steps, then doubled.
+        Variant{"fp16_looking_for_a_loss_scale",
+                {"fsdp.param_dtype=fp16", "train.batch_size=2",
+                 "optimizer.loss_scale=16777216",
+                 "optimizer.loss_scale_interval=2"}},
+        Variant{"watched_for_spikes",
+                {"train.spike=error", "train.spike_factor=5",
+                 "train.batch_size=2"}}),
     [](const ::testing::TestParamInfo<Variant>& info) {
       return info.param.name;
     });

@@ -35,6 +35,7 @@ std::string report_run(const std::filesystem::path& folder, int rank) {
     RunSummary summary;
     summary.steps = 3;
     summary.final_loss = 2.5;
+    summary.skipped_steps = 2;
     report.summary(summary);
   }
   return read_file(out);
@@ -45,7 +46,7 @@ TEST(RunReport, Rank0WritesMetricsLogAndProgress) {
   const std::string seen = report_run(folder.path(), 0);
   EXPECT_THAT(seen, HasSubstr("a note\nstep 2/3  loss 2.5000"));
   EXPECT_THAT(seen, HasSubstr("held-out text: 1.2500 nats per token, 50.0 %"));
-  EXPECT_THAT(seen, HasSubstr("3 steps, loss 2.5000"));
+  EXPECT_THAT(seen, HasSubstr("3 steps, 2 of them skipped, loss 2.5000"));
   const std::string metrics = read_file(folder.path() / "metrics.jsonl");
   EXPECT_EQ(std::ranges::count(metrics, '\n'), 5);
   EXPECT_THAT(metrics, HasSubstr("\"summary\":true"));
@@ -59,7 +60,7 @@ TEST(RunReport, OtherRanksWriteTheirLogAlone) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "metrics.jsonl"));
   const std::string log = read_file(folder.path() / "log-rank1.txt");
   EXPECT_THAT(log, HasSubstr("step 1: 7.00 ms"));
-  EXPECT_THAT(log, HasSubstr("3 steps, loss 2.5000"));
+  EXPECT_THAT(log, HasSubstr("3 steps, 2 of them skipped, loss 2.5000"));
 }
 
 TEST(RunReport, SignalThatEndedTheRunIsSaid) {

@@ -26,10 +26,15 @@ RunPosition after_steps(std::int64_t steps) {
   return {.step = steps,
           .samples = 4 * steps,
           .elapsed_seconds = 0.5 * static_cast<double>(steps),
+          .skipped_steps = steps / 2,
           .guard = {.skipped = steps % 3,
                     .rollbacks = 1,
                     .mean_loss = 0.1 * static_cast<double>(steps),
-                    .num_losses = steps}};
+                    .num_losses = steps},
+          .scaler = GradScalerState{.scale = 1024,
+                                    .finite_steps = steps,
+                                    .skips_in_row = 1,
+                                    .skipped_steps = 3}};
 }
 
 void write_checkpoint(const fs::path& path, const CheckpointValues& values) {
@@ -249,7 +254,8 @@ TEST_F(RunStart, TextKeepsIt) {
                                                   .guard = {.skipped = 2,
                                                             .rollbacks = 3,
                                                             .mean_loss = 0.7,
-                                                            .num_losses = 9}}};
+                                                            .num_losses = 9},
+                                                  .previous_norm = 2.5}};
   const accordion::RunStart same = parse_run_start(to_text(start));
   EXPECT_EQ(same.folder, start.folder);
   EXPECT_EQ(same.checkpoint, start.checkpoint);
@@ -260,6 +266,18 @@ TEST_F(RunStart, TextKeepsIt) {
   EXPECT_EQ(same.position.guard.rollbacks, 3);
   EXPECT_EQ(same.position.guard.mean_loss, 0.7);
   EXPECT_EQ(same.position.guard.num_losses, 9);
+  EXPECT_EQ(same.position.previous_norm, 2.5);
+}
+
+TEST(RunPosition, LossScaleIsThatOfARunInFp16) {
+  CheckpointIndex index;
+  add_to(index.values, after_steps(7));
+  EXPECT_EQ(run_position(index, "here"), after_steps(7));
+  RunPosition without = after_steps(7);
+  without.scaler.reset();
+  index.values.clear();
+  add_to(index.values, without);
+  EXPECT_EQ(run_position(index, "here"), without);
 }
 
 TEST(RunPosition, ValueThatIsMissingOrNegativeOrOfAnotherTypeIsAnError) {
@@ -269,8 +287,9 @@ TEST(RunPosition, ValueThatIsMissingOrNegativeOrOfAnotherTypeIsAnError) {
   EXPECT_EQ(run_position(index, "here").elapsed_seconds, 3.5);
   for (const char* name :
        {"trainer/step", "trainer/samples", "trainer/elapsed_seconds",
-        "trainer/skipped", "trainer/rollbacks", "trainer/mean_loss",
-        "trainer/num_losses"}) {
+        "trainer/skipped_steps", "trainer/skipped", "trainer/rollbacks",
+        "trainer/mean_loss", "trainer/num_losses", "trainer/loss_scale_steps",
+        "trainer/overflows", "trainer/all_overflows"}) {
     CheckpointIndex other = index;
     other.values.erase(name);
     const auto message = [&] {

@@ -177,6 +177,13 @@ TEST(TrainConfig, ValueOfTheWrongTypeNamesBothTypes) {
               HasSubstr("'train.steps' wants integer, got 'ten'"));
 }
 
+TEST(TrainConfig, IntegerWhereANumberIsWantedMayBeLarge) {
+  EXPECT_EQ(parse("train.seconds = 9007199254740993\n").train.seconds,
+            9007199254740992.0);
+  EXPECT_THAT(error_of("optimizer.betas = [9007199254740993, 0.5]\n"),
+              HasSubstr("'optimizer.betas' is 9007199254740992"));
+}
+
 TEST(TrainConfig, ValueOutOfRangeSaysTheRange) {
   EXPECT_THAT(error_of("train.batch_size = 0\n"),
               HasSubstr("'train.batch_size' is 0; it must be at least 1."));
@@ -233,6 +240,7 @@ TEST(TrainConfig, TextReadsBackTheSame) {
 
 TEST(TrainConfig, CheckpointedLayersAreAWordOrANumber) {
   EXPECT_EQ(checkpointed_every("none"), 0);
+  EXPECT_EQ(checkpointed_every("selective"), 0);
   EXPECT_EQ(checkpointed_every("full"), 1);
   EXPECT_EQ(checkpointed_every("3"), 3);
   for (const char* wrong :
@@ -241,6 +249,54 @@ TEST(TrainConfig, CheckpointedLayersAreAWordOrANumber) {
   }
   EXPECT_THAT(error_of("", {"memory.activation_checkpointing=most"}),
               HasSubstr("'memory.activation_checkpointing' is \"most\""));
+}
+
+TEST(TrainConfig, OffloadNeedsADiskAndCheckpointsWithoutACopy) {
+  const std::string on = "memory.offload=optimizer";
+  const std::string sync = "checkpoint.async=false";
+  EXPECT_NO_THROW(parse("", {on, sync}));
+  EXPECT_NO_THROW(parse("", {on, "checkpoint.every=0"}));
+  EXPECT_EQ(parse("memory.offload = \"optimizer\"\n"
+                  "memory.offload_to = \"scratch\"\n",
+                  {sync})
+                .memory.offload_to,
+            "/etc/run/scratch");
+  EXPECT_THAT(error_of("", {on}), HasSubstr("Set checkpoint.async = false"));
+  EXPECT_THAT(error_of("", {on, sync, "memory.offload_to=host"}),
+              HasSubstr("this run is on the CPU"));
+  EXPECT_THAT(error_of("", {"memory.offload_to=host"}),
+              HasSubstr("belongs to memory.offload"));
+  EXPECT_THAT(error_of("", {"memory.offload=parameters"}),
+              HasSubstr("memory.offload"));
+}
+
+TEST(TrainConfig, StepsInBackwardRefuseWhatNeedsAllGradients) {
+  const std::string on = "memory.optimizer_in_backward=true";
+  EXPECT_NO_THROW(parse("", {on, "optimizer.clip_in_backward=unit_norm"}));
+  EXPECT_THAT(error_of("", {on, "train.grad_accumulation=2"}),
+              HasSubstr("'train.grad_accumulation' is 2"));
+  EXPECT_THAT(error_of("", {on, "fsdp.param_dtype=fp16"}),
+              HasSubstr("looks at the gradients of a whole step"));
+  EXPECT_THAT(error_of("", {on, "train.spike=skip"}),
+              HasSubstr("Use \"rollback\""));
+  EXPECT_THAT(error_of("", {"optimizer.clip_in_backward=unit_norm"}),
+              HasSubstr("belongs to memory.optimizer_in_backward"));
+}
+
+TEST(TrainConfig, MemoryLimitIsAnAmountWithItsUnit) {
+  EXPECT_EQ(bytes_of_limit(""), 0);
+  EXPECT_EQ(bytes_of_limit("8GiB"), std::int64_t{8} << 30);
+  EXPECT_EQ(bytes_of_limit("1.5 GiB"), std::int64_t{3} << 29);
+  EXPECT_EQ(bytes_of_limit("800"), std::int64_t{800} << 20);
+  EXPECT_EQ(bytes_of_limit("64KiB"), 65536);
+  for (const char* wrong : {"0", "-1GiB", "lots", "8GB", "8 GiB ", "GiB", "nan",
+                            "inf", "1e30TiB"}) {
+    EXPECT_FALSE(bytes_of_limit(wrong)) << wrong;
+  }
+  EXPECT_THAT(error_of("", {"memory.limit=8GB"}),
+              HasSubstr("'memory.limit' is \"8GB\", which is no amount of "
+                        "memory; valid values: \"8GiB\""));
+  EXPECT_EQ(parse("memory.limit = \"2GiB\"\n").memory.limit, "2GiB");
 }
 
 TEST(TrainConfig, ChangesAreTheKeysWhoseValuesDiffer) {
@@ -312,6 +368,33 @@ TEST(TrainConfig, ShardingKeysThatContradictEachOtherAreErrors) {
               HasSubstr("nothing to put off"));
   EXPECT_EQ(parse(deferred + "strategy = \"hybrid\"\n").fsdp.replicas, 0);
   EXPECT_EQ(parse(deferred + "replicas = 2\n").fsdp.replicas, 2);
+}
+
+TEST(TrainConfig, StochasticRoundingNeedsSomethingInBf16) {
+  EXPECT_TRUE(parse("", {"optimizer.moments_dtype=bf16",
+                         "optimizer.stochastic_rounding=true"})
+                  .optimizer.stochastic_rounding);
+  EXPECT_THAT(error_of("optimizer.stochastic_rounding = true\n"),
+              HasSubstr("nothing that the optimizer stores is bf16: "
+                        "'optimizer.moments_dtype' is \"fp32\""));
+}
+
+TEST(TrainConfig, LossScaleThatContradictsOtherKeysIsAnError) {
+  const std::string fp16 = "[fsdp]\nparam_dtype = \"fp16\"\n";
+  EXPECT_EQ(parse(fp16 + "reduce_dtype = \"fp16\"\n").fsdp.reduce_dtype,
+            "fp16");
+  EXPECT_THAT(error_of("[fsdp]\nreduce_dtype = \"fp16\"\n"),
+              HasSubstr("'fsdp.reduce_dtype' is \"fp16\", where gradients"));
+  for (const char* key : {"loss_scale = 1024.0", "loss_scale_interval = 5"}) {
+    const std::string text = std::string("[optimizer]\n") + key + "\n";
+    EXPECT_NO_THROW(parse(text + fp16));
+    EXPECT_THAT(error_of(text + "[fsdp]\nparam_dtype = \"bf16\"\n"),
+                HasSubstr("belong to fsdp.param_dtype = \"fp16\", but that is "
+                          "\"bf16\""));
+  }
+  EXPECT_THAT(error_of("[optimizer]\nloss_scale = 1000.0\n" + fp16),
+              HasSubstr("is 1000, which is no power of two, so that gradients "
+                        "would be rounded. Use 512 or 1024"));
 }
 
 TEST(TrainConfig, MissingTextOrModelIsAnError) {

@@ -2,6 +2,7 @@
 #include "tests/train/train_ranks.h"
 
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -14,6 +15,16 @@
 namespace accordion::testing {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// JSON has null for what is not finite.
+double finite_or_infinity(const nlohmann::json& number) {
+  return number.is_null() ? std::numeric_limits<double>::infinity()
+                          : number.get<double>();
+}
+
+}  // namespace
 
 const RankProgram kTrainRank("train", [](const RankContext& context) {
   const TrainConfig config = parse_config("", "test.toml", context.arguments);
@@ -46,7 +57,8 @@ std::vector<Step> measured(const fs::path& run) {
     const auto json = nlohmann::json::parse(line);
     if (json.contains("grad_norm")) {
       EXPECT_EQ(json["step"], steps.size());
-      steps.push_back({json["loss"], json["grad_norm"]});
+      steps.push_back({finite_or_infinity(json["loss"]),
+                       finite_or_infinity(json["grad_norm"])});
     }
   }
   return steps;

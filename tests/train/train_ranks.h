@@ -22,7 +22,7 @@ std::filesystem::path fixture(const std::string& name);
 /// A curve that PyTorch left, as "tiny.global-batch-8".
 std::vector<Step> recorded(const std::string& curve);
 
-/// The steps of a run folder.
+/// The steps of a run folder; infinity where a number is not finite.
 std::vector<Step> measured(const std::filesystem::path& run);
 
 /// Configuration keys that train `model` on the recorded data, from the

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/memory_estimate.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "accordion/fsdp/scalar_type.h"
+#include "accordion/fsdp/unit_discovery.h"
+#include "accordion/models/llama.h"
+#include "accordion/module/meta_init.h"
+#include "accordion/optim/moments_offload.h"
+#include "accordion/train/activation_estimate.h"
+#include "accordion/train/config_options.h"
+#include "accordion/train/planned_schedule.h"
+
+namespace accordion {
+namespace {
+
+/// Ranks that hold pieces of one copy.
+int shard_ranks(const FsdpOptions& options, std::span<const MeshAxis> axes) {
+  const auto shard = std::ranges::find(axes, "shard", &MeshAxis::name);
+  const bool whole = options.strategy == Strategy::NoShard;
+  return whole || shard == axes.end() ? 1 : shard->size;
+}
+
+/// Of either moment of a rank's piece.
+std::int64_t moment_bytes(const TrainConfig& config, const Section& section) {
+  const DType dtype = config.optimizer.moments_dtype == "bf16"
+                          ? DType::Bfloat16
+                          : section.stored_dtype;
+  return section.requires_grad ? section.numel_per_rank * element_bytes(dtype)
+                               : 0;
+}
+
+/// Of offloaded moments, of which a piece has at most `largest` bytes.
+std::int64_t staging_bytes(std::int64_t largest) {
+  const MomentsOffload offload;
+  return offload.buffers *
+         std::min(offload.block_bytes, offload_aligned(largest));
+}
+
+/// Adds what a rank keeps of a section from step to step.
+void add_section(MemoryByKind& memory, const Section& section,
+                 const TrainConfig& config, const FsdpOptions& options,
+                 int ranks) {
+  const std::int64_t piece =
+      section.numel_per_rank * element_bytes(section.stored_dtype);
+  memory.sharded_parameters += piece;
+  if (section.requires_grad) {
+    memory.gradients += options.step_in_backward ? 0 : piece;
+    memory.optimizer += 2 * moment_bytes(config, section);
+  }
+  const std::int64_t whole =
+      section.padded_numel * element_bytes(section.gathered_dtype);
+  const bool sharded = ranks > 1 && section.placement == Placement::Shard;
+  const int neighbours = options.reshard_to_ranks;
+  if (sharded && neighbours > 1 && neighbours < ranks) {
+    memory.unsharded_parameters += whole / neighbours;
+  } else if (ranks > 1 && !sharded &&
+             section.stored_dtype != section.gathered_dtype) {
+    memory.unsharded_parameters += whole;
+  }
+}
+
+/// Buffers that serve the slots of several schedules in turn.
+class Buffers {
+ public:
+  /// As SlotPool::fit.
+  void fit(std::vector<std::int64_t> slots) {
+    std::ranges::sort(slots, std::ranges::greater{});
+    std::ranges::sort(buffers_, std::ranges::greater{});
+    buffers_.resize(std::max(buffers_.size(), slots.size()));
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      buffers_[i] = std::max(buffers_[i], slots[i]);
+    }
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    return std::accumulate(buffers_.begin(), buffers_.end(), std::int64_t{0});
+  }
+
+ private:
+  std::vector<std::int64_t> buffers_;
+};
+
+std::vector<Microbatch> passes_of(const TrainConfig& config) {
+  if (config.train.grad_accumulation == 1) {
+    return {Microbatch::Only};
+  }
+  return {Microbatch::Only, Microbatch::First, Microbatch::Middle,
+          Microbatch::Last};
+}
+
+}  // namespace
+
+MemoryByKind estimated_memory(const LlamaConfig& model,
+                              const TrainConfig& config,
+                              std::span<const MeshAxis> axes,
+                              bool shares_slots) {
+  const FsdpOptions options = fsdp_options(config);
+  const int ranks = shard_ranks(options, axes);
+  MemoryByKind memory;
+  std::int64_t largest_moment = 0;
+  {
+    const MetaInit meta;  // only shapes are looked at
+    Unit<Llama> module(model);
+    for (const UnitMembers& unit :
+         discover_units(*module, placement_rule(options))) {
+      const UnitLayout layout = layout_of(unit, options.precision, ranks);
+      for (const Section& section : layout.sections()) {
+        add_section(memory, section, config, options, ranks);
+        largest_moment =
+            std::max(largest_moment, moment_bytes(config, section));
+      }
+    }
+  }
+  if (config.memory.offload != "none") {
+    memory.optimizer = staging_bytes(largest_moment);
+  }
+  Buffers parameters;
+  Buffers gradients;
+  Buffers gradient_shards;
+  for (const Microbatch microbatch : passes_of(config)) {
+    const StepSchedule schedule =
+        planned_schedule(model, options, axes, microbatch);
+    parameters.fit(schedule.parameter_slots);
+    gradients.fit(schedule.gradient_slots);
+    gradient_shards.fit(schedule.gradient_shard_slots);
+  }
+  const bool common = shares_slots && options.reshard_to_ranks <= 1;
+  memory.unsharded_parameters += parameters.bytes() / (common ? ranks : 1);
+  memory.communication_buffers = gradients.bytes();
+  memory.gradients += gradient_shards.bytes();
+  memory.activations = estimated_activations(model, config);
+  return memory;
+}
+
+}  // namespace accordion

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a rank holds beside what was predicted from shapes: by kind, for models, strategies and options.
+
+    python3 benchmarks/memory.py --accordion build/bin/accordion
+    python3 benchmarks/memory.py --shapes wide --dtypes bf16 --strategies full_shard
+
+Each run is `accordion bench` with a few steps; a row is one of its ranks at its highest, in MiB.
+"""
+import argparse
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from harness.cells import SHAPES, Cell
+from harness.trainers import MEMORY_OPTIONS
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STRATEGIES = ("full_shard", "shard_grad_op", "shard_optimizer", "no_shard")
+OPTIONS = {"": {}} | MEMORY_OPTIONS
+KINDS = ("sharded_parameters", "unsharded_parameters", "gradients", "optimizer", "communication_buffers", "activations")
+MIB = 1 << 20
+
+
+def vocab32k() -> Cell:
+    small = SHAPES["small"]()
+    return dataclasses.replace(small, shape="vocab32k", model={**small.model, "vocab_size": 32_768})
+
+
+CELLS = {**SHAPES, "vocab32k": vocab32k}
+
+
+def words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def arguments() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--accordion", type=pathlib.Path, default=ROOT / "build" / "bin" / "accordion")
+    p.add_argument("--data", type=pathlib.Path, default=ROOT / "tests" / "data" / "parity" / "data.txt", help="text")
+    p.add_argument("--shapes", type=words, default=["small", "wide", "vocab32k"], help=f"of {', '.join(CELLS)}")
+    p.add_argument("--dtypes", type=words, default=["fp32", "bf16"], help="of fp32, bf16")
+    p.add_argument("--strategies", type=words, default=list(STRATEGIES), help=f"of {', '.join(STRATEGIES)}")
+    p.add_argument("--options", type=words, default=list(OPTIONS), help=f"of {', '.join(MEMORY_OPTIONS)}; '': none")
+    p.add_argument("--ranks", type=int, default=2)
+    return p.parse_args()
+
+
+def bench(a: argparse.Namespace, work: pathlib.Path, cell: Cell, keys: dict[str, object]) -> dict[str, dict[str, int]]:
+    """Bytes by kind: "held" and "estimated"."""
+    model = work / f"{cell.shape}.json"
+    model.write_text(json.dumps(cell.model))
+    config = work / "empty.toml"
+    config.write_text("")
+    keys = {"model.config": model, "data.path": a.data, "data.cache_dir": work / "cache", "data.seq_len": cell.seq,
+            "train.batch_size": cell.batch, "train.threads": 1, **keys}
+    command = [a.accordion, "bench", config, *(f"{k}={v}" for k, v in keys.items()),
+               "--nproc", str(a.ranks), "--steps", "1", "--json"]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out)["memory_bytes"]
+
+
+def deviation(held: int, estimated: int) -> str:
+    return f"{(held / estimated - 1) * 100:+.1f} %" if estimated else ("0" if held == 0 else f"{held / MIB:.1f} MiB")
+
+
+def row(name: list[str], memory: dict[str, dict[str, int]]) -> str:
+    held, estimated = memory["held"], memory["estimated"]
+    cells = [f"{held[kind] / MIB:.1f} ({deviation(held[kind], estimated[kind])})" for kind in KINDS]
+    return f"| {' | '.join(name + cells)} |"
+
+
+def main() -> None:
+    a = arguments()
+    header = ["model", "dtype", "strategy", "option", *(kind.replace("_", " ") for kind in KINDS)]
+    print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
+    with tempfile.TemporaryDirectory() as work:
+        for shape in a.shapes:
+            for dtype in a.dtypes:
+                for strategy in a.strategies:
+                    for option in a.options:
+                        keys = {"fsdp.param_dtype": dtype, "fsdp.strategy": strategy, **OPTIONS[option]}
+                        memory = bench(a, pathlib.Path(work), CELLS[shape](), keys)
+                        print(row([shape, dtype, strategy, option or "none"], memory), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
