@@ -173,22 +173,6 @@ bool FsdpUnit::update_trainable() {
   return true;
 }
 
-/// A gradient that does not stay has no memory yet.
-void FsdpUnit::make_gradient(SectionState& section) const {
-  const at::Tensor& shard = section.shard;
-  section.gradient_storage =
-      frees_gradients_
-          ? SlotStorage(static_cast<std::int64_t>(shard.nbytes()),
-                        "[fully_shard] gradients of unit '" + name_ +
-                            "' were read outside of its step. With "
-                            "FsdpOptions::step_in_backward they exist only in "
-                            "backward, until the optimizer has stepped the "
-                            "unit.")
-          : SlotStorage(at::zeros_like(shard).storage());
-  section.gradient =
-      section.gradient_storage.view(0, shard.sizes(), shard.scalar_type());
-}
-
 /// Where each section's gradients lie in the slots.
 void FsdpUnit::place_gradients() {
   gradient_shard_bytes_ = 0;
@@ -228,15 +212,6 @@ void FsdpUnit::attach() {
 
 std::int64_t FsdpUnit::gradient_bytes(GradientUse use) const {
   return gradient_bytes_[static_cast<std::size_t>(use)];
-}
-
-double FsdpUnit::gradient_squares() const {
-  double sum = 0;
-  for (const SectionState& section : sections_) {
-    const bool counts = section.sharded || groups_.gather->rank() == 0;
-    sum += section.trainable && counts ? section.gradient_squares : 0;
-  }
-  return sum;
 }
 
 std::int64_t FsdpUnit::all_reduce_bytes() const {

@@ -223,22 +223,6 @@ bool FsdpUnit::prepare_accumulation(const SectionState& section) {
   return any;
 }
 
-/// Gives the sharded gradients memory in `slot`, or takes it away for null.
-void FsdpUnit::bind_gradient_shards(CommBuffer* slot) {
-  for (SectionState& section : sections_) {
-    if (!section.trainable) {
-      continue;
-    }
-    if (slot != nullptr) {
-      section.gradient_storage.bind(slot->data() +
-                                    section.gradient_shard_offset);
-    } else {
-      section.gradient_storage.release();
-    }
-  }
-  gradient_shard_slot_ = slot;
-}
-
 void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting ||
                             gradient_state_ == GradientState::Whole,
@@ -329,19 +313,6 @@ void FsdpUnit::complete_gradients() {
   }
   gradient_state_ =
       frees_gradients_ ? GradientState::Sharded : GradientState::None;
-}
-
-CommBuffer& FsdpUnit::free_gradient_shards() {
-  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Sharded, name_);
-  for (ShardedParameter& parameter : parameters_) {
-    if (parameter.requires_grad()) {
-      parameter.withdraw_gradient();
-    }
-  }
-  CommBuffer& slot = *gradient_shard_slot_;
-  bind_gradient_shards(nullptr);
-  gradient_state_ = GradientState::None;
-  return slot;
 }
 
 FsdpUnit::DroppedSlots FsdpUnit::drop_gradients() {

@@ -43,7 +43,26 @@ int checked(int buffers) {
   return buffers;
 }
 
+void add(OffloadCounters& to, const OffloadCounters& other, int sign) {
+  to.bytes_read += sign * other.bytes_read;
+  to.bytes_written += sign * other.bytes_written;
+  to.seconds_in_flight += sign * other.seconds_in_flight;
+  to.reads += sign * other.reads;
+  to.reads_in_time += sign * other.reads_in_time;
+  to.seconds_waited += sign * other.seconds_waited;
+}
+
 }  // namespace
+
+OffloadCounters& OffloadCounters::operator+=(const OffloadCounters& other) {
+  add(*this, other, 1);
+  return *this;
+}
+
+OffloadCounters& OffloadCounters::operator-=(const OffloadCounters& other) {
+  add(*this, other, -1);
+  return *this;
+}
 
 StagedBlocks::StagedBlocks(std::unique_ptr<OffloadStore> store,
                            std::vector<std::int64_t> block_bytes, int buffers)

@@ -24,6 +24,9 @@ struct OffloadCounters : OffloadTraffic {
   std::int64_t reads_in_time = 0;
   /// In acquire(), for a read or for a buffer.
   double seconds_waited = 0;
+
+  OffloadCounters& operator+=(const OffloadCounters& other);
+  OffloadCounters& operator-=(const OffloadCounters& other);
 };
 
 /// A bounded number of buffers through which the blocks of a store pass: read

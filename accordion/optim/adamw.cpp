@@ -256,13 +256,7 @@ std::optional<OffloadCounters> AdamW::offload_counters() const {
   }
   OffloadCounters sum;
   for (const auto& pager : pagers_) {
-    const OffloadCounters of_pager = pager->blocks().counters();
-    sum.bytes_read += of_pager.bytes_read;
-    sum.bytes_written += of_pager.bytes_written;
-    sum.seconds_in_flight += of_pager.seconds_in_flight;
-    sum.reads += of_pager.reads;
-    sum.reads_in_time += of_pager.reads_in_time;
-    sum.seconds_waited += of_pager.seconds_waited;
+    sum += pager->blocks().counters();
   }
   return sum;
 }

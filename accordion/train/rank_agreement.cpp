@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/rank_agreement.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -159,6 +160,27 @@ std::string text_from_rank_0(Communicator& world,
     throw std::runtime_error(text);
   }
   return text;
+}
+
+std::optional<OffloadMetrics> offload_metrics(
+    Communicator& world, const std::optional<OffloadCounters>& mine) {
+  if (!mine) {
+    return std::nullopt;
+  }
+  constexpr double kMib = 1 << 20;
+  const double read = static_cast<double>(mine->bytes_read) / kMib;
+  const double written = static_cast<double>(mine->bytes_written) / kMib;
+  const double busy = std::max(mine->seconds_in_flight, 1e-9);
+  const std::vector<double> sums =
+      sum_over_ranks(world,
+                     std::vector{read, written, mine->seconds_waited * 1e3,
+                                 (read + written) / busy},
+                     "offloaded bytes of the step");
+  const double ranks = world.world_size();
+  return OffloadMetrics{.read_mib = sums[0],
+                        .written_mib = sums[1],
+                        .waited_ms = sums[2] / ranks,
+                        .mib_per_s = sums[3] / ranks};
 }
 
 }  // namespace accordion

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "accordion/comm/communicator.h"
+#include "accordion/offload/staged_blocks.h"
+#include "accordion/train/metrics.h"
 
 namespace accordion {
 
@@ -56,5 +59,12 @@ void require_equal(Communicator& world, std::uint64_t value,
 std::string text_from_rank_0(Communicator& world,
                              const std::function<std::string()>& make,
                              std::string_view label);
+
+/// What offloading moved in a step on all ranks, from what it did on this one;
+/// nullopt where nothing is offloaded.
+///
+/// Comm  as sum_over_ranks, where something is
+std::optional<OffloadMetrics> offload_metrics(
+    Communicator& world, const std::optional<OffloadCounters>& mine);
 
 }  // namespace accordion

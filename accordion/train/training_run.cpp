@@ -168,29 +168,6 @@ RunPosition TrainingRun::position_after(std::int64_t step) {
   return position;
 }
 
-std::optional<OffloadMetrics> TrainingRun::sum_of_offload(
-    const LocalStep& local) {
-  if (!local.offload) {
-    return std::nullopt;
-  }
-  constexpr double kMib = 1 << 20;
-  const OffloadCounters& mine = *local.offload;
-  const double bytes =
-      static_cast<double>(mine.bytes_read + mine.bytes_written);
-  const double busy = std::max(mine.seconds_in_flight, 1e-9);
-  const std::vector<double> sums = sum_over_ranks(
-      world_,
-      std::vector{static_cast<double>(mine.bytes_read) / kMib,
-                  static_cast<double>(mine.bytes_written) / kMib,
-                  mine.seconds_waited * 1e3, bytes / kMib / busy},
-      "offloaded bytes of the step");
-  const double ranks = world_.world_size();
-  return OffloadMetrics{.read_mib = sums[0],
-                        .written_mib = sums[1],
-                        .waited_ms = sums[2] / ranks,
-                        .mib_per_s = sums[3] / ranks};
-}
-
 /// Compares notes after a step: the loss of all ranks, the clock of rank 0, and
 /// whether any rank was told to stop, so that all stop after the same step.
 StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
@@ -227,7 +204,7 @@ StepMetrics TrainingRun::agree(std::int64_t step, const LocalStep& local) {
           .tokens_per_s = tokens / local.ms * 1e3,
           .skipped = skipped,
           .loss_scale = local.loss_scale,
-          .offload = sum_of_offload(local),
+          .offload = offload_metrics(world_, local.offload),
           .memory = local.memory};
 }
 

@@ -36,7 +36,6 @@ class TrainingRun {
   std::int64_t roll_back(std::int64_t step, const std::string& fault);
   void log_failure(const std::exception& error);
   [[nodiscard]] RunPosition position_after(std::int64_t step);
-  std::optional<OffloadMetrics> sum_of_offload(const LocalStep& local);
   StepMetrics agree(std::int64_t step, const LocalStep& local);
   [[nodiscard]] double seconds_left(std::int64_t step) const;
   [[nodiscard]] bool finished(std::int64_t next_step) const;

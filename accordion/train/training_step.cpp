@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "accordion/optim/clip_grad_norm.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/memory_advice.h"
+#include "accordion/train/optimizer_options.h"
 #include "accordion/train/rank_agreement.h"
 
 namespace accordion {
@@ -24,56 +24,6 @@ namespace {
 /// Shared-page-aware memory costs milliseconds to read: at steps 1, 2, 4, 8, …
 bool samples_pss(std::int64_t step) {
   return step > 0 && (step & (step - 1)) == 0;
-}
-
-AdamWOptions optimizer_options(const TrainConfig& config) {
-  AdamWOptions options;
-  options.lr = config.optimizer.lr;
-  options.beta1 = config.optimizer.betas[0];
-  options.beta2 = config.optimizer.betas[1];
-  options.eps = config.optimizer.eps;
-  options.weight_decay = config.optimizer.weight_decay;
-  options.moments_dtype =
-      config.optimizer.moments_dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
-  options.stochastic_rounding = config.optimizer.stochastic_rounding;
-  options.rounding_seed = static_cast<std::uint64_t>(config.run.seed);
-  const bool decay_norms = config.optimizer.decay_norms;
-  options.decays = [decay_norms](const LocalParameter& parameter) {
-    return decay_norms || parameter.global_shape.size() > 1;
-  };
-  const std::string& to = config.memory.offload_to;
-  if (config.memory.offload == "optimizer") {
-    options.offload =
-        offload_to_nvme(to == "nvme" ? std::filesystem::current_path()
-                                     : std::filesystem::path(to));
-  }
-  return options;
-}
-
-OffloadCounters difference(const OffloadCounters& now,
-                           const OffloadCounters& before) {
-  OffloadCounters result;
-  result.bytes_read = now.bytes_read - before.bytes_read;
-  result.bytes_written = now.bytes_written - before.bytes_written;
-  result.seconds_in_flight = now.seconds_in_flight - before.seconds_in_flight;
-  result.reads = now.reads - before.reads;
-  result.reads_in_time = now.reads_in_time - before.reads_in_time;
-  result.seconds_waited = now.seconds_waited - before.seconds_waited;
-  return result;
-}
-
-StepInBackward::Options clipping_options(const TrainConfig& config) {
-  return {.max_norm = config.optimizer.clip_norm,
-          .clip = config.optimizer.clip_in_backward == "unit_norm"
-                      ? StepInBackward::Clip::UnitNorm
-                      : StepInBackward::Clip::PreviousNorm,
-          .skip_nonfinite = config.train.nonfinite != "allow"};
-}
-
-GradScalerOptions scaler_options(const TrainConfig& config) {
-  return {.init_scale = config.optimizer.loss_scale,
-          .growth_interval = config.optimizer.loss_scale_interval,
-          .max_skips = config.train.max_skips};
 }
 
 static_assert(kNoTarget == ops::kIgnoredTarget);
@@ -88,15 +38,15 @@ TrainingStep::TrainingStep(const TrainConfig& config, const DeviceMesh& mesh,
       world_(mesh.world()),
       shape_(model),
       model_(model, config, mesh),
-      optimizer_(model_.module(), optimizer_options(config)),
+      optimizer_(model_.module(), adamw_options(config)),
       schedule_(lr_schedule(config)),
       guard_(config) {
   if (config.fsdp.param_dtype == "fp16") {
-    scaler_.emplace(model_.module(), scaler_options(config));
+    scaler_.emplace(model_.module(), grad_scaler_options(config));
   }
   if (config.memory.optimizer_in_backward) {
-    stepper_ = std::make_unique<StepInBackward>(model_.module(), optimizer_,
-                                                clipping_options(config));
+    stepper_ = std::make_unique<StepInBackward>(
+        model_.module(), optimizer_, step_in_backward_options(config));
   }
   watch_memory();
 }
@@ -180,7 +130,8 @@ LocalStep TrainingStep::take(std::int64_t step, double elapsed_seconds) {
                   std::chrono::steady_clock::now() - start)
                   .count();
   if (moved) {
-    result.offload = difference(*optimizer_.offload_counters(), *moved);
+    result.offload = *optimizer_.offload_counters();
+    *result.offload -= *moved;
   }
   return result;
 }

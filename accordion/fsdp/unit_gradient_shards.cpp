@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The part of FsdpUnit that holds sharded gradients: for good, or in a slot
+// from their reduction to the unit's step.
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/Exception.h>
+
+#include "accordion/fsdp/fsdp_unit.h"
+
+namespace accordion {
+
+/// A gradient that does not stay has no memory yet.
+void FsdpUnit::make_gradient(SectionState& section) const {
+  const at::Tensor& shard = section.shard;
+  section.gradient_storage =
+      frees_gradients_
+          ? SlotStorage(static_cast<std::int64_t>(shard.nbytes()),
+                        "[fully_shard] gradients of unit '" + name_ +
+                            "' were read outside of its step. With "
+                            "FsdpOptions::step_in_backward they exist only in "
+                            "backward, until the optimizer has stepped the "
+                            "unit.")
+          : SlotStorage(at::zeros_like(shard).storage());
+  section.gradient =
+      section.gradient_storage.view(0, shard.sizes(), shard.scalar_type());
+}
+
+/// Gives the sharded gradients memory in `slot`, or takes it away for null.
+void FsdpUnit::bind_gradient_shards(CommBuffer* slot) {
+  for (SectionState& section : sections_) {
+    if (!section.trainable) {
+      continue;
+    }
+    if (slot != nullptr) {
+      section.gradient_storage.bind(slot->data() +
+                                    section.gradient_shard_offset);
+    } else {
+      section.gradient_storage.release();
+    }
+  }
+  gradient_shard_slot_ = slot;
+}
+
+CommBuffer& FsdpUnit::free_gradient_shards() {
+  TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Sharded, name_);
+  for (ShardedParameter& parameter : parameters_) {
+    if (parameter.requires_grad()) {
+      parameter.withdraw_gradient();
+    }
+  }
+  CommBuffer& slot = *gradient_shard_slot_;
+  bind_gradient_shards(nullptr);
+  gradient_state_ = GradientState::None;
+  return slot;
+}
+
+double FsdpUnit::gradient_squares() const {
+  double sum = 0;
+  for (const SectionState& section : sections_) {
+    const bool counts = section.sharded || groups_.gather->rank() == 0;
+    sum += section.trainable && counts ? section.gradient_squares : 0;
+  }
+  return sum;
+}
+
+}  // namespace accordion

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/optimizer_options.h"
+
+#include <cstdint>
+#include <filesystem>
+
+namespace accordion {
+
+AdamWOptions adamw_options(const TrainConfig& config) {
+  AdamWOptions options;
+  options.lr = config.optimizer.lr;
+  options.beta1 = config.optimizer.betas[0];
+  options.beta2 = config.optimizer.betas[1];
+  options.eps = config.optimizer.eps;
+  options.weight_decay = config.optimizer.weight_decay;
+  options.moments_dtype =
+      config.optimizer.moments_dtype == "bf16" ? c10::kBFloat16 : c10::kFloat;
+  options.stochastic_rounding = config.optimizer.stochastic_rounding;
+  options.rounding_seed = static_cast<std::uint64_t>(config.run.seed);
+  const bool decay_norms = config.optimizer.decay_norms;
+  options.decays = [decay_norms](const LocalParameter& parameter) {
+    return decay_norms || parameter.global_shape.size() > 1;
+  };
+  const std::string& to = config.memory.offload_to;
+  if (config.memory.offload == "optimizer") {
+    options.offload =
+        offload_to_nvme(to == "nvme" ? std::filesystem::current_path()
+                                     : std::filesystem::path(to));
+  }
+  return options;
+}
+
+StepInBackward::Options step_in_backward_options(const TrainConfig& config) {
+  return {.max_norm = config.optimizer.clip_norm,
+          .clip = config.optimizer.clip_in_backward == "unit_norm"
+                      ? StepInBackward::Clip::UnitNorm
+                      : StepInBackward::Clip::PreviousNorm,
+          .skip_nonfinite = config.train.nonfinite != "allow"};
+}
+
+GradScalerOptions grad_scaler_options(const TrainConfig& config) {
+  return {.init_scale = config.optimizer.loss_scale,
+          .growth_interval = config.optimizer.loss_scale_interval,
+          .max_skips = config.train.max_skips};
+}
+
+}  // namespace accordion
