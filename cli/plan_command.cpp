@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "accordion/models/llama_config.h"
+#include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/memory_estimate.h"
 #include "accordion/train/planned_schedule.h"
@@ -38,10 +39,11 @@ TrainConfig config_of(const PlanFlags& flags) {
 }
 
 int run_plan(const PlanFlags& flags) {
-  const TrainConfig config = config_of(flags);
-  const auto axes = mesh_axes(config, {.world_size = flags.num_ranks,
-                                       .local_world_size = flags.num_ranks});
-  const LlamaConfig model = LlamaConfig::from_file(config.model.config);
+  const TrainConfig given = config_of(flags);
+  const auto axes = mesh_axes(given, {.world_size = flags.num_ranks,
+                                      .local_world_size = flags.num_ranks});
+  const LlamaConfig model = LlamaConfig::from_file(given.model.config);
+  const TrainConfig config = with_checkpointing(given, model, axes);
   const StepSchedule schedule =
       planned_schedule(model, fsdp_options(config), axes, flags.microbatch);
   const bool shares_slots = config.fsdp.backend != "gloo";

@@ -14,6 +14,7 @@
 #include "accordion/fsdp/memory_timeline.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/fsdp/step_trace_json.h"
+#include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/memory_estimate.h"
 #include "accordion/train/metrics.h"
@@ -165,8 +166,10 @@ double flops_per_token(const LlamaConfig& model, std::int64_t seq_len) {
          12 * layers * heads_width * of(seq_len);
 }
 
-BenchResult bench(const TrainConfig& config, const Rendezvous& rendezvous,
+BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
                   const BenchOptions& options) {
+  const TrainConfig config = with_checkpointing(given, open_model_config(given),
+                                                mesh_axes(given, rendezvous));
   RunSetup setup = prepare_run(config, rendezvous);
   Communicator& world = setup.mesh.world();
   Bench bench(setup.config, setup.mesh, setup.model, setup.data);

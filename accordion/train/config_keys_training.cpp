@@ -233,7 +233,8 @@ std::vector<ConfigKey> training_keys() {
               "none. selective: norms, activations and attention, results of "
               "matmuls are kept. full: layers keep no activations but their "
               "input, and run forward again, for about a third more "
-              "computation; a number n: every n-th layer."},
+              "computation; a number n: every n-th layer. auto: the first of "
+              "these, from none to full, that fits memory.limit."},
       {.name = "memory.chunked_loss_tokens",
        .field = ACCORDION_FIELD(memory.chunked_loss_tokens),
        .doc = "Tokens of a rank whose head and loss are computed at a time, so "

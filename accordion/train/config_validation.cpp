@@ -176,9 +176,8 @@ void check_memory(const TrainConfig& config, const Fault& fault) {
   fault.raise_if(
       !checkpointed_every(value),
       fmt::format("'memory.activation_checkpointing' is \"{}\"; valid values: "
-                  "\"none\", \"selective\", \"full\", or a number of layers, "
-                  "such as \"2\" "
-                  "for every second one.",
+                  "\"none\", \"selective\", \"full\", \"auto\", or a number of "
+                  "layers, such as \"2\" for every second one.",
                   value));
   fault.raise_if(
       !bytes_of_limit(config.memory.limit),
@@ -186,6 +185,9 @@ void check_memory(const TrainConfig& config, const Fault& fault) {
                   "valid values: \"8GiB\", \"800MiB\", a number of MiB such as "
                   "\"800\", or \"\" for no limit.",
                   config.memory.limit));
+  fault.raise_if(value == "auto" && config.memory.limit.empty(),
+                 "'memory.activation_checkpointing' is \"auto\", which is "
+                 "chosen by memory.limit, but there is none. Set it.");
 }
 
 void check_offload(const TrainConfig& config, const Fault& fault) {
@@ -245,7 +247,8 @@ void check_rollback(const TrainConfig& config, const Fault& fault) {
 }  // namespace
 
 std::optional<std::int64_t> checkpointed_every(const std::string& value) {
-  if (value == "none" || value == "selective" || value == "full") {
+  if (value == "none" || value == "selective" || value == "auto" ||
+      value == "full") {
     return value == "full" ? 1 : 0;
   }
   std::int64_t every = 0;

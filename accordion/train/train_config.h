@@ -138,8 +138,9 @@ TrainConfig parse_config(std::string_view text,
                          std::span<const std::string> overrides = {});
 
 /// What memory.activation_checkpointing means: every n-th layer keeps no
-/// activations; 0: none does, or all do in part ("selective"). nullopt for a
-/// text that means nothing.
+/// activations; 0: none does, or all do in part ("selective"), or that is not
+/// chosen yet ("auto", with_checkpointing). nullopt for a text that means
+/// nothing.
 std::optional<std::int64_t> checkpointed_every(const std::string& value);
 
 /// What memory.limit means, in bytes: "8GiB", "800 MiB", or a number of MiB; 0,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "accordion/checkpoint/durable_file.h"
+#include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_folder.h"
@@ -67,8 +68,15 @@ void write_config(const RunStart& start, RunSetup& setup) {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, const Rendezvous& rendezvous,
+TrainResult train(const TrainConfig& given, const Rendezvous& rendezvous,
                   const std::string& resume) {
+  const TrainConfig config = with_checkpointing(given, open_model_config(given),
+                                                mesh_axes(given, rendezvous));
+  if (rendezvous.rank == 0 && given.memory.activation_checkpointing !=
+                                  config.memory.activation_checkpointing) {
+    fmt::print("memory.activation_checkpointing is \"{}\", to fit {}\n",
+               config.memory.activation_checkpointing, config.memory.limit);
+  }
   RunSetup setup = prepare_run(config, rendezvous);
   std::optional<RunLock> lock;  // of rank 0
   const RunStart start = begin_run(config, setup, resume, lock);

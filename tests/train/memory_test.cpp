@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "accordion/train/activation_estimate.h"
+#include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/memory_advice.h"
 #include "accordion/train/memory_estimate.h"
 #include "accordion/train/planned_schedule.h"
@@ -203,6 +204,39 @@ TEST(TrainingMemory, LimitThatSufficesChangesNoStep) {
   limited.push_back("memory.limit=1GiB");
   EXPECT_EQ(train_in_ranks(2, keys_with(limited)),
             train_in_ranks(2, keys_with(keys)));  // bit for bit
+}
+
+TEST(CheckpointingChoice, IsTheCheapestThatFitsTheLimit) {
+  const std::vector<MeshAxis> axes = {{.name = "shard", .size = 2}};
+  const auto chosen = [&](std::int64_t bytes) {
+    const TrainConfig config = config_with(
+        {"memory.activation_checkpointing=auto", "train.batch_size=16",
+         "memory.limit=" + std::to_string(bytes / 1024) + "KiB"});
+    return with_checkpointing(config, open_model_config(config), axes)
+        .memory.activation_checkpointing;
+  };
+  const auto expected_with = [&](const std::string& layers) {
+    const TrainConfig config = config_with(
+        {"memory.activation_checkpointing=" + layers, "train.batch_size=16"});
+    const MemoryByKind memory =
+        estimated_memory(open_model_config(config), config, axes, true);
+    return memory.total() + memory.activations / 10;
+  };
+  for (const char* layers : {"none", "selective", "full"}) {
+    EXPECT_EQ(chosen(expected_with(layers) + 1024), layers);
+  }
+  EXPECT_EQ(chosen(expected_with("none") - 1024), "selective");
+  const TrainConfig plain = config_with({});
+  EXPECT_EQ(with_checkpointing(plain, open_model_config(plain), axes)
+                .memory.activation_checkpointing,
+            "none");
+  try {
+    chosen(1 << 20);
+    FAIL() << "a limit of 1 MiB fits nothing";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("memory.limit is 1.0 MiB, and a rank would hold"));
+  }
 }
 
 class MemoryAdvice : public ::testing::Test {

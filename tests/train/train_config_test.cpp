@@ -241,6 +241,7 @@ TEST(TrainConfig, TextReadsBackTheSame) {
 TEST(TrainConfig, CheckpointedLayersAreAWordOrANumber) {
   EXPECT_EQ(checkpointed_every("none"), 0);
   EXPECT_EQ(checkpointed_every("selective"), 0);
+  EXPECT_EQ(checkpointed_every("auto"), 0);
   EXPECT_EQ(checkpointed_every("full"), 1);
   EXPECT_EQ(checkpointed_every("3"), 3);
   for (const char* wrong :
@@ -249,6 +250,8 @@ TEST(TrainConfig, CheckpointedLayersAreAWordOrANumber) {
   }
   EXPECT_THAT(error_of("", {"memory.activation_checkpointing=most"}),
               HasSubstr("'memory.activation_checkpointing' is \"most\""));
+  EXPECT_THAT(error_of("", {"memory.activation_checkpointing=auto"}),
+              HasSubstr("chosen by memory.limit, but there is none"));
 }
 
 TEST(TrainConfig, OffloadNeedsADiskAndCheckpointsWithoutACopy) {
