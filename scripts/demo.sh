@@ -6,7 +6,7 @@
 #   scripts/demo.sh my.txt       a text of yours, 200 kB or more
 #   scripts/demo.sh my.txt train.seconds=600     keys of configs/demo.toml
 #   scripts/demo.sh --fit        a model of 1.1 billion parameters in 8 GB, for
-#                                20 steps of about a minute (configs/fit-1b.toml)
+#                                20 steps of half a minute (configs/fit-1b.toml)
 #
 # Installs and builds what is missing, then trains for 150 seconds.
 set -euo pipefail

@@ -14,10 +14,13 @@ namespace accordion::detail {
 /// Threads  any
 class TransferLog {
  public:
+  /// Forgets those before where it begins; where it ends, they can be taken.
   void record(bool on) {
     const std::lock_guard lock(mutex_);
+    if (on && !on_) {
+      spans_.clear();
+    }
     on_ = on;
-    spans_.clear();
   }
   void add(const TransferSpan& span) {
     const std::lock_guard lock(mutex_);
