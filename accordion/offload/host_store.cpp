@@ -86,15 +86,11 @@ class HostStore final : public OffloadStore {
 
   void copy(std::span<const std::byte> from, std::span<std::byte> to,
             TransferSpan span) {
-    const auto now_ns = [] {
-      return std::chrono::nanoseconds(
-                 std::chrono::steady_clock::now().time_since_epoch())
-          .count();
-    };
+    using Clock = std::chrono::steady_clock;
     span.bytes = static_cast<std::int64_t>(from.size());
-    span.begin_ns = now_ns();
+    span.begin_ns = detail::nanoseconds(Clock::now());
     std::ranges::copy(from, to.begin());
-    span.end_ns = now_ns();
+    span.end_ns = detail::nanoseconds(Clock::now());
     traffic_.seconds_in_flight +=
         static_cast<double>(span.end_ns - span.begin_ns) / 1e9;
     log_.add(span);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -8,6 +10,11 @@
 #include "accordion/offload/offload_store.h"
 
 namespace accordion::detail {
+
+/// As TransferSpan has times.
+inline std::int64_t nanoseconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
 
 /// Transfers that ended, where they are to be recorded.
 ///

@@ -8,10 +8,6 @@ double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
-std::int64_t nanoseconds(std::chrono::steady_clock::time_point time) {
-  return std::chrono::nanoseconds(time.time_since_epoch()).count();
-}
-
 }  // namespace
 
 void Transfers::begin(int block, Direction direction, int requests,

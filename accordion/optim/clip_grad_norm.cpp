@@ -26,6 +26,7 @@ namespace {
 /// As torch::nn::utils::clip_grad_norm_ has it.
 constexpr double kClipEpsilon = 1e-6;
 
+using detail::global_norm;
 using detail::gradients_of;
 
 /// Adds |g|^p of every gradient to `sum`; the largest |g| for p = inf.
@@ -60,29 +61,6 @@ double sum_over_shards(const std::vector<FlatShard>& shards, int rank,
     }
   }
   return sum;
-}
-
-/// Combines the ranks' sums in rank order, so that every rank gets the same.
-double global_norm(double mine, double p, Communicator& communicator,
-                   std::string_view label) {
-  std::vector<double> all(static_cast<std::size_t>(communicator.world_size()));
-  const GatherPart part{.local = &mine,
-                        .local_dtype = DType::Float64,
-                        .full = all.data(),
-                        .full_dtype = DType::Float64,
-                        .numel = 1};
-  communicator.all_gather_into({&part, 1}, nullptr, label).wait();
-  double sum = 0;
-  for (const double theirs : all) {
-    if (std::isnan(theirs)) {
-      return theirs;
-    }
-    sum = std::isinf(p) ? std::max(sum, theirs) : sum + theirs;
-  }
-  if (p == 2) {
-    return std::sqrt(sum);  // exact to the last bit, so that scales cancel
-  }
-  return std::isinf(p) ? sum : std::pow(sum, 1.0 / p);
 }
 
 void check_max_norm(double max_norm, std::string_view caller) {
@@ -123,6 +101,21 @@ std::string describe_fault(const std::optional<std::string>& unit) {
 }
 
 }  // namespace
+
+double detail::global_norm(double mine, double p, Communicator& communicator,
+                           std::string_view label) {
+  double sum = 0;
+  for (const double theirs : gather_values(communicator, mine, label)) {
+    if (std::isnan(theirs)) {
+      return theirs;
+    }
+    sum = std::isinf(p) ? std::max(sum, theirs) : sum + theirs;
+  }
+  if (p == 2) {
+    return std::sqrt(sum);  // exact to the last bit, so that scales cancel
+  }
+  return std::isinf(p) ? sum : std::pow(sum, 1.0 / p);
+}
 
 /// Backward comes to what is registered last first, and what it meets there
 /// that is not finite spreads to all that is registered before.

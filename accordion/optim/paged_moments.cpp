@@ -98,10 +98,12 @@ void MomentPager::visit(
         std::min(begin + place.block_numel, place.shard.numel);
     Held first(*this, place.first + i);
     Held second(*this, place.first + place.num_blocks + i);
-    update({.begin = begin,
-            .end = end,
-            .first = tensor_on(first.memory(), place, end - begin),
-            .second = tensor_on(second.memory(), place, end - begin)});
+    const auto on = [&](const Held& block) {
+      return at::from_blob(block.memory().data(), {end - begin},
+                           at::TensorOptions(place.shard.dtype));
+    };
+    update(
+        {.begin = begin, .end = end, .first = on(first), .second = on(second)});
     first.write();
     second.write();
   }
@@ -140,13 +142,6 @@ MomentStretch MomentPager::whole(std::size_t shard) {
   return {.end = numel,
           .first = mapped(place.first),
           .second = mapped(place.first + place.num_blocks)};
-}
-
-at::Tensor MomentPager::tensor_on(std::span<std::byte> memory,
-                                  const Place& place,
-                                  std::int64_t numel) const {
-  return at::from_blob(memory.data(), {numel},
-                       at::TensorOptions(place.shard.dtype));
 }
 
 namespace {

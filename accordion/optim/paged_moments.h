@@ -51,9 +51,6 @@ class MomentPager {
   /// A block in its buffer, released at the end of the scope.
   class Held;
 
-  [[nodiscard]] at::Tensor tensor_on(std::span<std::byte> memory,
-                                     const Place& place,
-                                     std::int64_t numel) const;
   std::span<std::byte> acquire(int block);
 
   std::vector<Place> places_;

@@ -6,28 +6,12 @@
 
 #include <c10/util/Exception.h>
 
-#include "accordion/comm/gather_values.h"
 #include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/optim/clip_grad_norm.h"
+#include "accordion/optim/shard_gradients.h"
 
 namespace accordion {
-
-namespace {
-
-/// From this rank's sum of squares; in the order of ranks, so that every rank
-/// gets the same.
-double norm_of_all(const torch::nn::Module& root, double sum_of_squares,
-                   const char* label) {
-  double sum = 0.0;
-  for (const double theirs :
-       gather_values(shard_communicator(root), sum_of_squares, label)) {
-    sum += theirs;
-  }
-  return std::sqrt(sum);
-}
-
-}  // namespace
 
 StepInBackward::StepInBackward(torch::nn::Module& root, AdamW& optimizer,
                                Options options)
@@ -54,8 +38,8 @@ void StepInBackward::step(const CompleteUnit& unit) {
   sum_of_squares_ += unit.sum_of_squares;
   std::optional<double> clipped_by = previous_norm_;
   if (needs_unit_norms()) {
-    const double norm =
-        norm_of_all(root_, unit.sum_of_squares, "norm of a unit");
+    const double norm = detail::global_norm(
+        unit.sum_of_squares, 2.0, shard_communicator(root_), "norm of a unit");
     if (options_.skip_nonfinite && !std::isfinite(norm) && !nonfinite_unit_) {
       nonfinite_unit_ = unit.name;
     }
@@ -73,8 +57,9 @@ void StepInBackward::step(const CompleteUnit& unit) {
 
 StepInBackward::Step StepInBackward::end_step() {
   const Step result{
-      .grad_norm = norm_of_all(root_, std::exchange(sum_of_squares_, 0.0),
-                               "norm of the gradients"),
+      .grad_norm = detail::global_norm(std::exchange(sum_of_squares_, 0.0), 2.0,
+                                       shard_communicator(root_),
+                                       "norm of the gradients"),
       .nonfinite_unit = std::exchange(nonfinite_unit_, std::nullopt)};
   if (std::isfinite(result.grad_norm)) {
     previous_norm_ = result.grad_norm;

@@ -168,8 +168,7 @@ double flops_per_token(const LlamaConfig& model, std::int64_t seq_len) {
 
 BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
                   const BenchOptions& options) {
-  const TrainConfig config = with_checkpointing(given, open_model_config(given),
-                                                mesh_axes(given, rendezvous));
+  const TrainConfig config = with_checkpointing(given, rendezvous);
   RunSetup setup = prepare_run(config, rendezvous);
   Communicator& world = setup.mesh.world();
   Bench bench(setup.config, setup.mesh, setup.model, setup.data);

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "accordion/train/config_options.h"
 #include "accordion/train/memory_estimate.h"
+#include "accordion/train/training_model.h"
 
 namespace accordion {
 
@@ -33,6 +35,14 @@ TrainConfig with_checkpointing(const TrainConfig& config,
       "layer checkpointed: {}. Use more ranks, or other keys of [memory].",
       describe_bytes(limit), describe_bytes(expected.total()),
       describe(expected)));
+}
+
+TrainConfig with_checkpointing(const TrainConfig& config,
+                               const Rendezvous& rendezvous) {
+  return config.memory.activation_checkpointing != "auto"
+             ? config
+             : with_checkpointing(config, open_model_config(config),
+                                  mesh_axes(config, rendezvous));
 }
 
 }  // namespace accordion

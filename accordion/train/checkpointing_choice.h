@@ -4,6 +4,7 @@
 #include <span>
 
 #include "accordion/comm/mesh_grid.h"
+#include "accordion/comm/rendezvous.h"
 #include "accordion/models/llama_config.h"
 #include "accordion/train/train_config.h"
 
@@ -19,5 +20,9 @@ namespace accordion {
 TrainConfig with_checkpointing(const TrainConfig& config,
                                const LlamaConfig& model,
                                std::span<const MeshAxis> axes);
+
+/// The same for a run; looks at its model only where there is a choice.
+TrainConfig with_checkpointing(const TrainConfig& config,
+                               const Rendezvous& rendezvous);
 
 }  // namespace accordion

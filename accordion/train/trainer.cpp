@@ -70,8 +70,7 @@ void write_config(const RunStart& start, RunSetup& setup) {
 
 TrainResult train(const TrainConfig& given, const Rendezvous& rendezvous,
                   const std::string& resume) {
-  const TrainConfig config = with_checkpointing(given, open_model_config(given),
-                                                mesh_axes(given, rendezvous));
+  const TrainConfig config = with_checkpointing(given, rendezvous);
   if (rendezvous.rank == 0 && given.memory.activation_checkpointing !=
                                   config.memory.activation_checkpointing) {
     fmt::print("memory.activation_checkpointing is \"{}\", to fit {}\n",

@@ -18,34 +18,21 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::expect_ranks_pass;
+using testing::fresh_keys;
 using ::testing::HasSubstr;
 using testing::kTrainRank;
-using testing::parity_keys;
+using testing::metrics_of;
 using testing::read_file;
 using testing::run_ranks;
 using testing::TemporaryFolder;
+using testing::with;
 
 /// A run in fp16 on shuffled data, from fresh weights.
 std::vector<std::string> fp16_keys(const fs::path& run,
                                    const std::vector<std::string>& more) {
-  std::vector<std::string> keys = parity_keys("tiny");
-  for (const char* key : {"model.init=", "data.order=shuffled",
-                          "data.seq_len=64", "optimizer.decay_norms=false",
-                          "train.batch_size=2", "fsdp.param_dtype=fp16"}) {
-    keys.emplace_back(key);
-  }
-  keys.push_back("run.dir=" + run.string());
-  keys.insert(keys.end(), more.begin(), more.end());
-  return keys;
-}
-
-std::vector<nlohmann::json> metrics_of(const fs::path& run) {
-  std::ifstream file(run / "metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-  }
-  return lines;
+  return with(with(fresh_keys(), {"train.batch_size=2", "fsdp.param_dtype=fp16",
+                                  "run.dir=" + run.string()}),
+              more);
 }
 
 TEST(LossScale, IsLookedForAndWhatItSkipsIsReported) {

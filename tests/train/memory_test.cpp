@@ -37,9 +37,7 @@ using testing::train_in_ranks;
 constexpr double kMib = 1 << 20;
 
 std::vector<std::string> keys_with(const std::vector<std::string>& more) {
-  std::vector<std::string> keys = parity_keys("tiny");
-  keys.insert(keys.end(), more.begin(), more.end());
-  return keys;
+  return testing::with(parity_keys("tiny"), more);
 }
 
 TrainConfig config_with(const std::vector<std::string>& more) {
@@ -53,12 +51,7 @@ std::vector<nlohmann::json> lines_of_run(int world,
   const fs::path run = folder.path() / "run";
   keys.push_back("run.dir=" + run.string());
   expect_ranks_pass(kTrainRank, world, keys);
-  std::ifstream file(run / "metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-  }
-  return lines;
+  return testing::metrics_of(run);
 }
 
 double parameters_mib(const TrainConfig& config) {

@@ -30,6 +30,7 @@ using testing::read_file;
 using testing::run_ranks;
 using testing::Step;
 using testing::TemporaryFolder;
+using testing::with;
 
 using Keys = std::vector<std::string>;
 
@@ -40,11 +41,6 @@ const testing::RankProgram kResumingRank(
           parse_config("", "test.toml", context.arguments);
       train(config, Rendezvous::from_environment(), "auto");
     });
-
-Keys with(Keys keys, const Keys& more) {
-  keys.insert(keys.end(), more.begin(), more.end());
-  return keys;
-}
 
 /// Shuffled data, an epoch of which takes a few steps, and fresh weights.
 Keys keys_of(const fs::path& run, const Keys& more) {

@@ -50,11 +50,30 @@ std::vector<Step> recorded(const std::string& curve) {
   return steps;
 }
 
-std::vector<Step> measured(const fs::path& run) {
+std::vector<nlohmann::json> metrics_of(const fs::path& run) {
   std::ifstream file(run / "metrics.jsonl");
-  std::vector<Step> steps;
+  std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line);
+    lines.push_back(nlohmann::json::parse(line));
+  }
+  return lines;
+}
+
+std::vector<std::string> with(std::vector<std::string> keys,
+                              const std::vector<std::string>& more) {
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+std::vector<std::string> fresh_keys() {
+  return with(parity_keys("tiny"),
+              {"model.init=", "data.order=shuffled", "data.seq_len=64",
+               "optimizer.decay_norms=false"});
+}
+
+std::vector<Step> measured(const fs::path& run) {
+  std::vector<Step> steps;
+  for (const nlohmann::json& json : metrics_of(run)) {
     if (json.contains("grad_norm")) {
       EXPECT_EQ(json["step"], steps.size());
       steps.push_back({finite_or_infinity(json["loss"]),

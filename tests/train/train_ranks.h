@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/rank_harness.h"
 
 namespace accordion::testing {
@@ -28,6 +30,16 @@ std::vector<Step> measured(const std::filesystem::path& run);
 /// Configuration keys that train `model` on the recorded data, from the
 /// recorded weights, by the recorded scheme.
 std::vector<std::string> parity_keys(const std::string& model);
+
+/// `keys`, and `more` behind them, which count where both have one.
+std::vector<std::string> with(std::vector<std::string> keys,
+                              const std::vector<std::string>& more);
+
+/// Keys of a small run on shuffled data from fresh weights: what a user's has.
+std::vector<std::string> fresh_keys();
+
+/// The lines of a run folder's metrics.jsonl.
+std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run);
 
 /// A rank of a training run; its arguments are configuration keys.
 extern const RankProgram kTrainRank;

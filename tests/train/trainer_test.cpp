@@ -22,35 +22,15 @@ namespace fs = std::filesystem;
 using testing::expect_follows;
 using testing::expect_ranks_pass;
 using testing::fixture;
+using testing::fresh_keys;
 using ::testing::HasSubstr;
 using testing::kTrainRank;
-using testing::parity_keys;
+using testing::metrics_of;
 using testing::read_file;
 using testing::run_ranks;
 using testing::TemporaryFolder;
 using testing::train_in_ranks;
-
-std::vector<std::string> with(std::vector<std::string> keys,
-                              const std::vector<std::string>& more) {
-  keys.insert(keys.end(), more.begin(), more.end());
-  return keys;
-}
-
-/// Shuffled data and fresh weights: what a user's run has.
-std::vector<std::string> fresh_keys() {
-  return with(parity_keys("tiny"),
-              {"model.init=", "data.order=shuffled", "data.seq_len=64",
-               "optimizer.decay_norms=false"});
-}
-
-std::vector<nlohmann::json> metrics_of(const fs::path& run) {
-  std::ifstream file(run / "metrics.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-  }
-  return lines;
-}
+using testing::with;
 
 TEST(Trainer, SameRunTwiceIsTheSameBitForBit) {
   const auto keys = with(fresh_keys(), {"train.steps=8", "train.batch_size=2",
