@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "accordion/ops/kernels/attention_kernels.h"
+#include "accordion/ops/kernels/matrix_layout.h"
 #include "accordion/ops/product.h"
 
 namespace accordion::ops::detail {

@@ -3,15 +3,19 @@
 
 #include <optional>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/cpu/Utils.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "accordion/module/grad_destination.h"
 #include "accordion/ops/element.h"
+#include "accordion/ops/kernels/matrix_layout.h"
 
 namespace accordion::ops {
 namespace {
@@ -66,6 +70,26 @@ at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
+/// The transpose of dy [n, out], as the left operand of a product: a view, or
+/// a copy that lies row by row ([Note: matmuls by tiles]).
+at::Tensor left_transpose(const at::Tensor& dy) {
+  static const bool tiles = at::cpu::init_amx();
+  if (!tiles || dy.scalar_type() != at::kBFloat16 || !dy.is_contiguous()) {
+    return dy.t();
+  }
+  const int64_t rows = dy.size(0);
+  at::Tensor copy = at::empty({dy.size(1), rows}, dy.options());
+  at::parallel_for(0, dy.size(1), detail::rows_per_task(rows),
+                   [&](int64_t begin, int64_t end) {
+                     kernels::transpose(
+                         {detail::read<kernels::Bf16>(dy) + begin, rows,
+                          end - begin, dy.size(1)},
+                         detail::write<kernels::Bf16>(copy) + begin * rows,
+                         rows);
+                   });
+  return copy;
+}
+
 /// dy [n, out] transposed times x [n, in], where the weight's gradient is
 /// wanted.
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
@@ -75,10 +99,8 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
     const at::Tensor wide = dy.to(at::kFloat).t().mm(x.to(at::kFloat));
     return gradient.defined() ? gradient.copy_(wide) : wide.to(at::kHalf);
   }
-  if (!gradient.defined()) {
-    return dy.t().mm(x);
-  }
-  return at::mm_out(gradient, dy.t(), x);
+  const at::Tensor left = left_transpose(dy);
+  return gradient.defined() ? at::mm_out(gradient, left, x) : left.mm(x);
 }
 
 struct Linear : torch::autograd::Function<Linear> {

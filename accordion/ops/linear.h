@@ -17,6 +17,12 @@ namespace accordion::ops {
 /// against 82, gradient of x 104 against 93. The weight's gradient, 95 against
 /// 94, stays with MKL.
 ///
+/// // [Note: matmuls by tiles]
+/// Where bf16 is multiplied by tiles (AMX), a left operand that lies column by
+/// column takes twice as long as one that lies row by row. The gradient of the
+/// weight, dy^T x, is computed from a copy of dy^T. Intel Xeon, a core: at 1024
+/// x 512 x 1376 1.0 ms and 0.36 for the copy, against 2.3.
+///
 /// // [Note: matmuls in fp16]
 /// LibTorch multiplies halves with a loop of about 1 GFLOP/s where the
 /// processor has no instructions for it. On the CPU operands are widened to

@@ -7,7 +7,7 @@
 #include <ATen/native/CPUBlas.h>
 #include <c10/util/Exception.h>
 
-#include "accordion/ops/kernels/attention_kernels.h"
+#include "accordion/ops/kernels/matrix_layout.h"
 
 namespace accordion::ops::detail {
 namespace {

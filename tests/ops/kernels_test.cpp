@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "accordion/ops/kernels/attention_kernels.h"
+#include "accordion/ops/kernels/matrix_layout.h"
 #include "accordion/ops/kernels/row_kernels.h"
 
 namespace accordion::kernels {
@@ -112,6 +113,45 @@ TEST(Pack, TransposedEqualsPackOfTheTranspose) {
   pack_transposed({from.data(), kRows, kColumns, kColumns}, got.data());
   for (std::size_t i = 0; i < got.size(); ++i) {
     EXPECT_EQ(got[i].bits, expected[i].bits) << i;
+  }
+}
+
+/// Every remainder of the blocks in which words are transposed, and strips.
+TEST(Transpose, EqualsElementByElementInEverySize) {
+  for (const std::int64_t rows : {1, 2, 7, 15, 16, 31, 32, 33, 70}) {
+    for (const std::int64_t columns : {1, 3, 8, 9, 31, 32, 33, 65}) {
+      const std::int64_t stride = columns + 3;
+      const std::int64_t to_stride = rows + 1;
+      const auto halves = numbered(rows, stride);
+      std::vector<float> floats(rows * stride);
+      for (std::int64_t i = 0; i < rows * stride; ++i) {
+        floats[i] = 1.0F + static_cast<float>(i) / 512.0F;
+      }
+      floats[0] = std::numeric_limits<float>::quiet_NaN();
+      std::vector<Bf16> turned(columns * to_stride, Bf16{0xffff});
+      std::vector<float> wide(columns * to_stride, -1.0F);
+      std::vector<Bf16> rounded(columns * to_stride, Bf16{0xffff});
+      transpose({halves.data(), rows, columns, stride}, turned.data(),
+                to_stride);
+      transpose(MatrixView<float>{floats.data(), rows, columns, stride},
+                wide.data(), to_stride);
+      transpose(MatrixView<float>{floats.data(), rows, columns, stride},
+                rounded.data(), to_stride);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::int64_t at = i * stride + j;
+          const std::int64_t to = j * to_stride + i;
+          Bf16 expected;
+          store(expected, floats[at]);
+          ASSERT_EQ(turned[to].bits, halves[at].bits) << rows << columns;
+          ASSERT_EQ(rounded[to].bits, expected.bits) << rows << columns;
+          ASSERT_TRUE(wide[to] == floats[at] || at == 0) << rows << columns;
+        }
+        ASSERT_EQ(turned[j * to_stride + rows].bits, 0xffff);
+        ASSERT_EQ(wide[j * to_stride + rows], -1.0F);
+        ASSERT_EQ(rounded[j * to_stride + rows].bits, 0xffff);
+      }
+    }
   }
 }
 
