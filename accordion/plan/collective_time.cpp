@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/plan/collective_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace accordion::plan {
+namespace {
+
+/// `ranks` of them, `stride` apart.
+GroupShape strided(int ranks, int stride, const Cluster& cluster) {
+  const int on_host = std::max(1, cluster.gpus_per_host / stride);
+  return {ranks, std::min(ranks, on_host)};
+}
+
+double link_rate(const LinkType& link) {
+  return link.bytes_per_s * link.efficiency;
+}
+
+/// Latencies of one turn through the ring.
+double ring_latency(const GroupShape& group, const Cluster& cluster) {
+  const int hosts = group.hosts();
+  const int across = hosts > 1 ? hosts : 0;
+  return (group.ranks - 1 - std::max(0, across - 1)) *
+             cluster.inside.latency_s +
+         std::max(0, across - 1) * cluster.between.latency_s;
+}
+
+}  // namespace
+
+GroupShape tensor_group(const Strategy& s, const Cluster& c) {
+  return strided(s.tensor, 1, c);
+}
+
+GroupShape context_group(const Strategy& s, const Cluster& c) {
+  return strided(s.context, s.tensor, c);
+}
+
+GroupShape shard_group(const Strategy& s, const Cluster& c) {
+  return strided(s.shard_ranks(), s.tensor, c);
+}
+
+GroupShape replicate_group(const Strategy& s, const Cluster& c) {
+  return strided(s.dp_replicate, s.tensor * s.shard_ranks(), c);
+}
+
+GroupShape secondary_group(const Strategy& s, const Cluster& c) {
+  return strided(s.secondary_shard, s.tensor, c);
+}
+
+double ring_rate(const GroupShape& group, const Cluster& cluster) {
+  const double inside = link_rate(cluster.inside);
+  if (group.hosts() == 1) {
+    return inside;
+  }
+  const double host = group.ranks_per_host * link_rate(cluster.between);
+  return group.ranks_per_host == 1 ? host : std::min(inside, host);
+}
+
+double ring_time(double bytes, const GroupShape& group,
+                 const Cluster& cluster) {
+  if (group.ranks <= 1 || bytes <= 0.0) {
+    return 0.0;
+  }
+  return bytes * (group.ranks - 1) / group.ranks / ring_rate(group, cluster) +
+         ring_latency(group, cluster);
+}
+
+double all_reduce_time(double bytes, const GroupShape& group,
+                       const Cluster& cluster) {
+  if (group.ranks <= 1 || bytes <= 0.0) {
+    return 0.0;
+  }
+  const double ring = 2.0 * ring_time(bytes, group, cluster);
+  const double levels = std::ceil(std::log2(std::max(2, group.hosts())));
+  const double tree =
+      2.0 * bytes / ring_rate(group, cluster) +
+      2.0 * (levels * cluster.between.latency_s +
+             (group.ranks_per_host - 1) * cluster.inside.latency_s);
+  return std::min(ring, tree);
+}
+
+double send_time(double bytes, int distance, const Cluster& cluster) {
+  const LinkType& link =
+      distance < cluster.gpus_per_host ? cluster.inside : cluster.between;
+  return bytes / link_rate(link) + link.latency_s;
+}
+
+}  // namespace accordion::plan
