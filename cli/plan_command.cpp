@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "accordion/models/llama_config.h"
+#include "accordion/plan/validate.h"
 #include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/memory_estimate.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct PlanFlags {
   std::string model;
+  std::string published;
   int num_ranks = 2;
   Microbatch microbatch = Microbatch::Only;
   std::vector<std::string> overrides;
@@ -55,6 +57,16 @@ int run_plan(const PlanFlags& flags) {
   return 0;
 }
 
+/// Lines for programs go to stdout, the summary for people to stderr.
+int run_validation(const std::string& published) {
+  const std::vector<plan::RowResult> results = plan::validate_file(published);
+  for (const plan::RowResult& result : results) {
+    fmt::print("{}\n", plan::to_json_line(result));
+  }
+  fmt::print(stderr, "{}", plan::to_table(plan::summarize(results)));
+  return 0;
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, int& exit_code) {
@@ -66,12 +78,17 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* const command =
       app.add_subcommand("plan", "Show what a run will do before it runs");
-  command
-      ->add_option("--schedule", flags->model,
+  CLI::Option_group* const what = command->add_option_group("What to show");
+  what->require_option(1);
+  what->add_option("--validate", flags->published,
+                   "Compare predictions with the published runs of this file "
+                   "(docs/planner_accuracy.md): one line of JSON a figure, and "
+                   "a summary by group on stderr")
+      ->type_name("FILE.json");
+  what->add_option("--schedule", flags->model,
                    "Print the schedule of a step of this model: a Hugging Face "
                    "config.json, or a configuration of a run")
-      ->type_name("MODEL")
-      ->required();
+      ->type_name("MODEL");
   command->add_option("--nproc", flags->num_ranks, "Ranks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -83,7 +100,10 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("overrides", flags->overrides,
                       "KEY=VALUE pairs, as fsdp.strategy=no_shard or "
                       "fsdp.prefetch=2");
-  command->callback([flags, &exit_code] { exit_code = run_plan(*flags); });
+  command->callback([flags, &exit_code] {
+    exit_code = flags->published.empty() ? run_plan(*flags)
+                                         : run_validation(flags->published);
+  });
 }
 
 }  // namespace accordion::cli

@@ -245,6 +245,17 @@ TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
   EXPECT_EQ(shell("$accordion plan --schedule missing.json").exit_code, 1);
 }
 
+TEST_F(Cli, PlanComparesItselfWithPublishedRuns) {
+  const CommandResult result =
+      shell("$accordion plan --validate '" ACCORDION_TEST_DATA
+            "/../plan/published_rows.json'");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output,
+              HasSubstr("\"metric\":\"tokens_per_s_per_gpu\""));
+  EXPECT_NE(shell("$accordion plan --validate missing.json").exit_code, 0);
+  EXPECT_NE(shell("$accordion plan").exit_code, 0);
+}
+
 TEST_F(Cli, PlanShowsThePassesOfAnAccumulatedStep) {
   const std::string plan = fmt::format(
       "$accordion plan --schedule '{}' --nproc 4 fsdp.strategy=hybrid "
