@@ -5,8 +5,6 @@
 #include <ATen/ops/empty.h>
 
 #include "accordion/ops/attention.h"
-#include "accordion/ops/linear.h"
-#include "accordion/ops/rms_norm.h"
 #include "accordion/ops/swiglu.h"
 
 namespace accordion {
@@ -29,9 +27,10 @@ at::Tensor RmsNormImpl::forward(const at::Tensor& x) {
   return ops::rms_norm(x, weight, eps_);
 }
 
-ops::Operand RmsNormImpl::operand(const at::Tensor& x, bool recomputes) {
-  return recomputes ? ops::recomputed_rms_norm(x, weight, eps_)
-                    : ops::Operand(ops::rms_norm(x, weight, eps_));
+ops::NormedSum RmsNormImpl::add(const at::Tensor& stream,
+                                const at::Tensor& branch, bool recomputes) {
+  return recomputes ? ops::recomputed_add_rms_norm(stream, branch, weight, eps_)
+                    : ops::add_rms_norm(stream, branch, weight, eps_);
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocab_size, int64_t width)
@@ -56,12 +55,13 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)
 at::Tensor LlamaAttentionImpl::forward(const ops::Operand& x,
                                        const ops::RopeTable& rope,
                                        bool recomputes) {
-  const auto heads = [this, &x](Projection& projection) {
-    return projection(x).view(
-        {x.value().size(0), x.value().size(1), -1, head_dim_});
+  const std::vector<at::Tensor> projected =
+      ops::linears(x, {q_proj_->layer(), k_proj_->layer(), v_proj_->layer()});
+  const auto heads = [this, &x](const at::Tensor& rows) {
+    return rows.view({x.value().size(0), x.value().size(1), -1, head_dim_});
   };
-  const auto [q, k] = ops::rope(heads(q_proj_), heads(k_proj_), rope);
-  const at::Tensor v = heads(v_proj_);
+  const auto [q, k] = ops::rope(heads(projected[0]), heads(projected[1]), rope);
+  const at::Tensor v = heads(projected[2]);
   return o_proj_(recomputes
                      ? ops::recomputed_attention(q, k, v)
                      : ops::Operand(ops::causal_attention(q, k, v).flatten(2)));
@@ -77,8 +77,10 @@ LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) {
 }
 
 at::Tensor LlamaMlpImpl::forward(const ops::Operand& x, bool recomputes) {
-  const at::Tensor gate = gate_proj_(x);
-  const at::Tensor up = up_proj_(x);
+  const std::vector<at::Tensor> projected =
+      ops::linears(x, {gate_proj_->layer(), up_proj_->layer()});
+  const at::Tensor& gate = projected[0];
+  const at::Tensor& up = projected[1];
   return down_proj_(recomputes ? ops::recomputed_swiglu(gate, up)
                                : ops::Operand(ops::swiglu(gate, up)));
 }
@@ -96,12 +98,11 @@ DecoderLayerImpl::DecoderLayerImpl(const LlamaConfig& config) {
 
 at::Tensor DecoderLayerImpl::forward(const at::Tensor& x,
                                      const ops::RopeTable& rope) {
-  const at::Tensor attended =
-      x +
-      self_attn_(input_layernorm_->operand(x, selective_), rope, selective_);
-  return attended +
-         mlp_(post_attention_layernorm_->operand(attended, selective_),
-              selective_);
+  const auto [entered, normed] = input_layernorm_->add(x, {}, selective_);
+  const at::Tensor branch = self_attn_(normed, rope, selective_);
+  const auto [attended, normed_again] =
+      post_attention_layernorm_->add(entered, branch, selective_);
+  return attended + mlp_(normed_again, selective_);
 }
 
 }  // namespace accordion

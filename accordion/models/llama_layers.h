@@ -5,7 +5,9 @@
 #include <torch/nn/pimpl.h>
 
 #include "accordion/models/llama_config.h"
+#include "accordion/ops/linear.h"
 #include "accordion/ops/operand.h"
+#include "accordion/ops/rms_norm.h"
 #include "accordion/ops/rope.h"
 
 /// The parts of a Llama decoder. Modules hold parameters under Hugging Face's
@@ -20,6 +22,8 @@ class ProjectionImpl : public torch::nn::Module {
  public:
   ProjectionImpl(int64_t in, int64_t out, bool with_bias);
   at::Tensor forward(const ops::Operand& x);
+  /// For ops::linears, with other projections of the same x.
+  [[nodiscard]] ops::LinearParameters layer() const { return {weight, bias}; }
 
   at::Tensor weight;  ///< [out, in]
   at::Tensor bias;    ///< [out], or undefined
@@ -31,9 +35,10 @@ class RmsNormImpl : public torch::nn::Module {
  public:
   RmsNormImpl(int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);
-  /// The same for products, which keep it for backward or, where `recomputes`,
-  /// x and weight.
-  ops::Operand operand(const at::Tensor& x, bool recomputes);
+  /// ops::add_rms_norm; products keep the norm for backward or, where
+  /// `recomputes`, the sum.
+  ops::NormedSum add(const at::Tensor& stream, const at::Tensor& branch,
+                     bool recomputes);
 
   at::Tensor weight;  ///< [width]
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/ops/linear.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -62,10 +63,6 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
   return bias ? at::addmm(*bias, rows, weight.t()) : rows.mm(weight.t());
 }
 
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
@@ -103,50 +100,93 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
   return gradient.defined() ? at::mm_out(gradient, left, x) : left.mm(x);
 }
 
-struct Linear : torch::autograd::Function<Linear> {
-  // An absent bias is no input: autograd asks each one for its device.
-  // `operand` says how x is had again; autograd looks at tensors alone.
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias,
-                            const Operand& operand, bool onednn) {
-    save_operand(ctx, operand, weight);
-    ctx->saved_data["has_bias"] = bias.has_value();
+/// to += rows [n, k] times the transpose of weight [m, k].
+void add_product(at::Tensor& to, const at::Tensor& rows,
+                 const at::Tensor& weight, bool onednn) {
+  if (onednn || rows.scalar_type() == at::kHalf) {
+    to.add_(product(rows, weight, std::nullopt, onednn));
+  } else {
+    at::addmm_out(to, to, rows, weight.t());
+  }
+}
+
+/// Products of one x with several weights, so that backward adds up the
+/// gradient of x as it multiplies.
+struct Linears : torch::autograd::Function<Linears> {
+  // `parameters`: weights, then as many biases or none; an absent one is no
+  // input, as autograd asks each for its device. `operand` says how x is had
+  // again; autograd looks at tensors alone.
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
+                               at::TensorList parameters, int64_t num_weights,
+                               const Operand& operand, bool onednn) {
+    const at::TensorList weights = parameters.slice(0, num_weights);
+    const at::TensorList biases = parameters.slice(num_weights);
+    save_operand(ctx, operand, weights);
+    ctx->saved_data["num_weights"] = num_weights;
+    ctx->saved_data["has_bias"] = !biases.empty();
     ctx->saved_data["onednn"] = onednn;
+    const at::Tensor rows = as_rows(x);
     std::vector<int64_t> shape = x.sizes().vec();
-    shape.back() = weight.size(0);
-    return product(as_rows(x), weight, bias, onednn).view(shape);
+    variable_list results;
+    for (int64_t i = 0; i < num_weights; ++i) {
+      const auto bias =
+          biases.empty() ? std::nullopt : std::optional(biases[i]);
+      shape.back() = weights[i].size(0);
+      results.push_back(product(rows, weights[i], bias, onednn).view(shape));
+    }
+    return results;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& weight = saved[0];
-    const at::Tensor dy = as_rows(gradients[0]);
-    at::Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) {
-      const bool onednn = ctx->saved_data["onednn"].toBool();
-      dx = product(dy, weight.t(), std::nullopt, onednn)
-               .view(ctx->saved_data["shape"].toIntVector());
+    const int64_t num_weights = ctx->saved_data["num_weights"].toInt();
+    const bool has_bias = ctx->saved_data["has_bias"].toBool();
+    at::Tensor dx, x;
+    variable_list dweights(num_weights);
+    variable_list dbiases(has_bias ? num_weights : 0);
+    for (int64_t i = 0; i < num_weights; ++i) {
+      const at::Tensor dy = as_rows(gradients[i]);
+      if (ctx->needs_input_grad(0)) {
+        add_to_dx(dx, dy, saved[i], ctx->saved_data["onednn"].toBool());
+      }
+      if (ctx->needs_input_grad(1 + i)) {
+        x = x.defined() ? x : as_rows(operand_of(ctx, saved));
+        dweights[i] = weight_gradient(dy, x, saved[i]);
+      }
+      if (has_bias && ctx->needs_input_grad(1 + num_weights + i)) {
+        dbiases[i] = dy.sum(0);
+      }
     }
-    if (ctx->needs_input_grad(1)) {
-      dweight = weight_gradient(dy, as_rows(operand_of(ctx, saved)), weight);
-    }
-    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
-      dbias = dy.sum(0);
-    }
-    return {dx, dweight, dbias, at::Tensor(), at::Tensor()};
+    variable_list results = {
+        dx.defined() ? dx.view(ctx->saved_data["shape"].toIntVector()) : dx};
+    results.insert(results.end(), dweights.begin(), dweights.end());
+    results.insert(results.end(), dbiases.begin(), dbiases.end());
+    results.resize(results.size() + 3);  // of what is no tensor
+    return results;
   }
 
  private:
-  /// Keeps the weight, and what the operand consists of where the gradient of
-  /// the weight will be wanted.
+  static void add_to_dx(at::Tensor& dx, const at::Tensor& dy,
+                        const at::Tensor& weight, bool onednn) {
+    if (dx.defined()) {
+      add_product(dx, dy, weight.t(), onednn);
+    } else {
+      dx = product(dy, weight.t(), std::nullopt, onednn);
+    }
+  }
+
+  /// Keeps the weights, and what the operand consists of where the gradient of
+  /// a weight will be wanted.
   static void save_operand(AutogradContext* ctx, const Operand& operand,
-                           const at::Tensor& weight) {
-    variable_list saved = {weight};
+                           at::TensorList weights) {
+    variable_list saved = weights.vec();
     ctx->saved_data["shape"] = operand.value().sizes().vec();
-    if (weight.requires_grad() && operand.is_kept()) {
+    const bool wanted =
+        std::any_of(weights.begin(), weights.end(),
+                    [](const at::Tensor& w) { return w.requires_grad(); });
+    if (wanted && operand.is_kept()) {
       saved.push_back(operand.value());
-    } else if (weight.requires_grad()) {
+    } else if (wanted) {
       saved.insert(saved.end(), operand.from().begin(), operand.from().end());
       operand.recomputation()->add_user();
       ctx->saved_data["recomputation"] =
@@ -157,13 +197,14 @@ struct Linear : torch::autograd::Function<Linear> {
 
   static at::Tensor operand_of(AutogradContext* ctx,
                                const variable_list& saved) {
+    const auto first = saved.begin() + ctx->saved_data["num_weights"].toInt();
     const auto recomputation = ctx->saved_data.find("recomputation");
     if (recomputation == ctx->saved_data.end()) {
-      return saved[1];
+      return *first;
     }
     const auto capsule = recomputation->second.toCapsule();
     return static_cast<Recomputation&>(*capsule)
-        .results({saved.begin() + 1, saved.end()})[0]
+        .results({first, saved.end()})[0]
         .view(ctx->saved_data["shape"].toIntVector());
   }
 };
@@ -195,19 +236,46 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  return Linear::apply(x, weight, if_defined(bias), Operand(x),
-                       /*onednn=*/true);
+  variable_list parameters = {weight};
+  if (bias.defined()) {
+    parameters.push_back(bias);
+  }
+  return Linears::apply(x, at::TensorList(parameters), int64_t{1}, Operand(x),
+                        /*onednn=*/true)[0];
 }
 
-at::Tensor linear(const Operand& operand, const at::Tensor& weight,
-                  const at::Tensor& bias) {
+std::vector<at::Tensor> linears(const Operand& operand,
+                                const std::vector<LinearParameters>& layers) {
   const at::Tensor& x = operand.value();
-  if (is_plain(x, weight, bias)) {
-    const bool in_fp32 = x.scalar_type() != at::kBFloat16;
-    return Linear::apply(x, weight, if_defined(bias), operand,
-                         in_fp32 && linear_uses_onednn());
+  variable_list parameters;
+  variable_list biases;
+  bool plain = true;
+  for (const LinearParameters& layer : layers) {
+    plain = plain && is_plain(x, layer.weight, layer.bias);
+    parameters.push_back(layer.weight);
+    if (layer.bias.defined()) {
+      biases.push_back(layer.bias);
+    }
   }
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+  const bool all_or_none = biases.empty() || biases.size() == layers.size();
+  if (plain && all_or_none) {
+    parameters.insert(parameters.end(), biases.begin(), biases.end());
+    return Linears::apply(
+        x, at::TensorList(parameters), static_cast<int64_t>(layers.size()),
+        operand, x.scalar_type() != at::kBFloat16 && linear_uses_onednn());
+  }
+  std::vector<at::Tensor> results;
+  for (const auto& [weight, bias] : layers) {
+    results.push_back(layers.size() > 1 ? linear(operand, weight, bias)
+                      : bias.defined()  ? at::linear(x, weight, bias)
+                                        : at::linear(x, weight));
+  }
+  return results;
+}
+
+at::Tensor linear(const Operand& x, const at::Tensor& weight,
+                  const at::Tensor& bias) {
+  return linears(x, {{weight, bias}})[0];
 }
 
 }  // namespace accordion::ops

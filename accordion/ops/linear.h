@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 #include "accordion/ops/operand.h"
@@ -35,6 +37,17 @@ namespace accordion::ops {
 /// Memory  keeps weight for backward, and x or what it is computed from
 at::Tensor linear(const Operand& x, const at::Tensor& weight,
                   const at::Tensor& bias = {});
+
+/// Of one linear layer.
+struct LinearParameters {
+  at::Tensor weight;
+  at::Tensor bias = {};  ///< or undefined
+};
+
+/// linear of one x with each of `layers`. Backward adds the gradient of x up
+/// inside the products, rounded after each, where autograd would add tensors.
+std::vector<at::Tensor> linears(const Operand& x,
+                                const std::vector<LinearParameters>& layers);
 
 /// Whether linear takes oneDNN for fp32 on this machine.
 bool linear_uses_onednn();

@@ -71,6 +71,60 @@ TEST(Linear, RoundsOnceInFp16) {
                  at::kHalf, testing::kFp16RoundedOnce);
 }
 
+/// Three products of one x, as of queries, keys and values.
+Operator products(bool together, bool with_bias) {
+  return [together, with_bias](const std::vector<at::Tensor>& in) {
+    std::vector<ops::LinearParameters> layers;
+    for (int i = 1; i <= 3; ++i) {
+      layers.push_back({in[i], with_bias ? in[3 + i] : at::Tensor()});
+    }
+    if (together) {
+      return ops::linears(in[0], layers);
+    }
+    std::vector<at::Tensor> results;
+    for (const auto& [weight, bias] : layers) {
+      results.push_back(at::linear(in[0], weight, bias));
+    }
+    return results;
+  };
+}
+
+TEST(Linears, AgreeWithLibTorchsOneByOne) {
+  for (const bool with_bias : {false, true}) {
+    std::vector<at::Tensor> in = {sample({3, 5, 33}, 1), sample({48, 33}, 2),
+                                  sample({16, 33}, 3), sample({7, 33}, 4)};
+    if (with_bias) {
+      in.insert(in.end(), {sample({48}, 5), sample({16}, 6), sample({7}, 7)});
+    }
+    expect_matches(products(true, with_bias), products(false, with_bias), in,
+                   at::kFloat, {1e-5, 1e-5});
+  }
+}
+
+// The gradient of x is rounded behind each product, to 2^-8 of what it is then.
+TEST(Linears, AddTheGradientOfXInBf16) {
+  const std::vector<at::Tensor> in = {
+      sample({40, 96}, 1, at::kBFloat16), sample({64, 96}, 2, at::kBFloat16),
+      sample({32, 96}, 3, at::kBFloat16), sample({35, 96}, 4, at::kBFloat16)};
+  const auto got =
+      testing::run_with_gradients(products(true, false), in, at::kBFloat16);
+  const auto expected =
+      testing::run_with_gradients(products(false, false), in, at::kDouble);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    testing::expect_norm_close(got.gradients[i], expected.gradients[i],
+                               testing::kBf16Rounding,
+                               "gradient " + std::to_string(i));
+  }
+}
+
+TEST(Linears, TakeAProductThatNobodyUses) {
+  const auto x = sample({4, 6}, 1).requires_grad_();
+  const auto used = sample({3, 6}, 2).requires_grad_();
+  const auto unused = sample({3, 6}, 3).requires_grad_();
+  ops::linears(x, {{used}, {unused}})[0].sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), used.detach().sum(0).expand({4, 6})));
+}
+
 TEST(Linear, SkipsGradientsThatNobodyNeeds) {
   const auto x = sample({4, 6}, 1);
   const auto weight = sample({3, 6}, 2).requires_grad_();

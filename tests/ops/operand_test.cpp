@@ -33,9 +33,20 @@ std::vector<Case> cases() {
   return {
       {"rms_norm",
        {{2, 3, 24}, {24}},
-       [](const auto& in) { return ops::rms_norm(in[0], in[1], 1e-5); },
        [](const auto& in) {
-         return ops::recomputed_rms_norm(in[0], in[1], 1e-5);
+         return ops::add_rms_norm(in[0], {}, in[1], 1e-5).normed;
+       },
+       [](const auto& in) {
+         return ops::recomputed_add_rms_norm(in[0], {}, in[1], 1e-5).normed;
+       },
+       24},
+      {"add_rms_norm",
+       {{2, 3, 24}, {2, 3, 24}, {24}},
+       [](const auto& in) {
+         return ops::add_rms_norm(in[0], in[1], in[2], 1e-5).normed;
+       },
+       [](const auto& in) {
+         return ops::recomputed_add_rms_norm(in[0], in[1], in[2], 1e-5).normed;
        },
        24},
       {"swiglu",

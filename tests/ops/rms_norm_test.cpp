@@ -71,6 +71,73 @@ TEST(RmsNorm, KeepsTheWeightItselfForBackward) {
   EXPECT_TRUE(at::equal(got, expected));
 }
 
+const Operator kFusedSum = [](const std::vector<at::Tensor>& in) {
+  const auto [sum, normed] = ops::add_rms_norm(in[0], in[1], in[2], kEps);
+  return std::vector{sum, normed.value()};
+};
+const Operator kReferenceSum = [](const std::vector<at::Tensor>& in) {
+  const at::Tensor sum = in[0] + in[1];
+  return std::vector{sum, ops::composite::rms_norm(sum, in[2], kEps)};
+};
+
+TEST(AddRmsNorm, MatchesTheCompositeInFp64) {
+  // Not of width 1, where the norm is little more than the sign of the sum.
+  for (const int64_t width : {3, 7, 64, 331}) {
+    expect_matches(kFusedSum, kReferenceSum,
+                   {sample({3, 5, width}, 1), sample({3, 5, width}, 2),
+                    sample({width}, 3)},
+                   at::kFloat, kFp32);
+  }
+}
+
+TEST(AddRmsNorm, IsTheNormOfTheRoundedSum) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const std::vector<at::Tensor> in = {sample({3, 5, 120}, 1, dtype),
+                                        sample({3, 5, 120}, 2, dtype),
+                                        sample({120}, 3, dtype)};
+    const std::vector<at::Tensor> got = kFusedSum(in);
+    EXPECT_TRUE(at::equal(got[0], in[0] + in[1]));
+    EXPECT_TRUE(at::equal(got[1], ops::rms_norm(got[0], in[2], kEps)));
+  }
+}
+
+// The two gradients are added in fp32, and rounded once.
+TEST(AddRmsNorm, WithoutABranchTakesTheGradientOfTheStream) {
+  const Operator fused = [](const std::vector<at::Tensor>& in) {
+    const auto [stream, normed] = ops::add_rms_norm(in[0], {}, in[1], kEps);
+    EXPECT_TRUE(at::equal(stream, in[0]));
+    return std::vector{stream, normed.value()};
+  };
+  const Operator reference = [](const std::vector<at::Tensor>& in) {
+    return std::vector{in[0] * 1, ops::composite::rms_norm(in[0], in[1], kEps)};
+  };
+  const std::vector<at::Tensor> in = {sample({3, 5, 120}, 1), sample({120}, 2)};
+  expect_matches(fused, reference, in, at::kFloat, kFp32);
+  expect_matches(fused, reference, in, at::kBFloat16, kBf16RoundedOnce);
+  expect_matches(fused, reference, {in[0].transpose(0, 1), in[1]}, at::kFloat,
+                 kFp32);
+}
+
+TEST(AddRmsNorm, TakesTheGradientOfEitherResultAlone) {
+  for (const int used : {0, 1}) {
+    const auto one_of = [used](const Operator& op) -> Operator {
+      return [op, used](const std::vector<at::Tensor>& in) {
+        // The weight takes part, so that it has a gradient.
+        return std::vector{op(in)[used] + 0 * in[2].sum()};
+      };
+    };
+    expect_matches(one_of(kFusedSum), one_of(kReferenceSum),
+                   {sample({4, 24}, 1), sample({4, 24}, 2), sample({24}, 3)},
+                   at::kFloat, kFp32);
+  }
+}
+
+TEST(AddRmsNorm, NamesShapesThatDoNotFit) {
+  EXPECT_VALUE_ERROR(ops::add_rms_norm(at::ones({2, 4}), at::ones({2, 1}),
+                                       at::ones({4}), kEps),
+                     "stream has shape [2, 4] but branch [2, 1]");
+}
+
 TEST(RmsNorm, NamesShapesThatDoNotFit) {
   EXPECT_VALUE_ERROR(ops::rms_norm(at::ones({2, 4}), at::ones({3}), kEps),
                      "weight has shape [3] but x [2, 4]");

@@ -23,19 +23,33 @@ void rms_norm(const Bf16* x, const Bf16* weight, Bf16* y, std::int64_t rows,
 void rms_norm(const Fp16* x, const Fp16* weight, Fp16* y, std::int64_t rows,
               std::int64_t width, float eps);
 
-/// Gradients of rms_norm; the norm of each row is computed again from x.
+/// sum = x + branch, and y the same of the sum as it is written.
 ///
-/// Shapes  x, dy, dx [rows, width]; weight, dweight [width]
+/// Shapes  x, branch, sum, y [rows, width]; weight [width]
+void add_rms_norm(const float* x, const float* branch, const float* weight,
+                  float* sum, float* y, std::int64_t rows, std::int64_t width,
+                  float eps);
+void add_rms_norm(const Bf16* x, const Bf16* branch, const Bf16* weight,
+                  Bf16* sum, Bf16* y, std::int64_t rows, std::int64_t width,
+                  float eps);
+void add_rms_norm(const Fp16* x, const Fp16* branch, const Fp16* weight,
+                  Fp16* sum, Fp16* y, std::int64_t rows, std::int64_t width,
+                  float eps);
+
+/// Gradients of rms_norm; the norm of each row is computed again from x.
+/// `elsewhere`, unless null, is another gradient of x, which dx includes.
+///
+/// Shapes  x, dy, elsewhere, dx [rows, width]; weight, dweight [width]
 /// dweight is added to, in fp32.
 void rms_norm_backward(const float* x, const float* weight, const float* dy,
-                       float* dx, float* dweight, std::int64_t rows,
-                       std::int64_t width, float eps);
+                       const float* elsewhere, float* dx, float* dweight,
+                       std::int64_t rows, std::int64_t width, float eps);
 void rms_norm_backward(const Bf16* x, const Bf16* weight, const Bf16* dy,
-                       Bf16* dx, float* dweight, std::int64_t rows,
-                       std::int64_t width, float eps);
+                       const Bf16* elsewhere, Bf16* dx, float* dweight,
+                       std::int64_t rows, std::int64_t width, float eps);
 void rms_norm_backward(const Fp16* x, const Fp16* weight, const Fp16* dy,
-                       Fp16* dx, float* dweight, std::int64_t rows,
-                       std::int64_t width, float eps);
+                       const Fp16* elsewhere, Fp16* dx, float* dweight,
+                       std::int64_t rows, std::int64_t width, float eps);
 
 /// y = silu(gate) * up.
 void swiglu(const float* gate, const float* up, float* y, std::int64_t numel);
