@@ -233,7 +233,7 @@ class ScheduleWriter {
   void advance_reductions() {
     for (const int unit : std::exchange(all_reducing_, {})) {
       add(ActionKind::FinishAllReduce, unit);
-      step(unit);
+      hand_over(unit);
     }
     for (const int unit : std::exchange(reducing_, {})) {
       add(ActionKind::FinishReduce, unit);
@@ -241,14 +241,17 @@ class ScheduleWriter {
         add(ActionKind::AllReduce, unit);
         all_reducing_.push_back(unit);
       } else {
-        step(unit);
+        hand_over(unit);
       }
     }
   }
 
-  void step(int unit) {
+  /// The sharded gradient, where it does not stay.
+  void hand_over(int unit) {
     if (units_[unit].gradient_shard_bytes > 0) {
-      add(ActionKind::Step, unit);
+      add(units_[unit].offloads_gradient ? ActionKind::Offload
+                                         : ActionKind::Step,
+          unit);
     }
   }
 

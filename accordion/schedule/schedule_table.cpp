@@ -34,6 +34,8 @@ std::string_view verb(ActionKind kind) {
       return "finish all-reduce";
     case ActionKind::Step:
       return "step";
+    case ActionKind::Offload:
+      return "offload";
   }
   return "?";
 }

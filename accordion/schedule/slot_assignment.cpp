@@ -13,14 +13,18 @@ namespace {
 struct SlotKind {
   ActionKind take;
   ActionKind give;
+  ActionKind or_give;
   std::int64_t ScheduledUnit::*bytes;
 };
 
 constexpr SlotKind kParameters{ActionKind::Unshard, ActionKind::Reshard,
+                               ActionKind::Reshard,
                                &ScheduledUnit::unsharded_bytes};
 constexpr SlotKind kGradients{ActionKind::Backward, ActionKind::FinishReduce,
+                              ActionKind::FinishReduce,
                               &ScheduledUnit::gradient_bytes};
 constexpr SlotKind kGradientShards{ActionKind::Reduce, ActionKind::Step,
+                                   ActionKind::Offload,
                                    &ScheduledUnit::gradient_shard_bytes};
 
 /// An action that takes a slot of one kind, or gives it back.
@@ -45,7 +49,7 @@ std::vector<Event> events_of(const StepSchedule& schedule, const SlotKind& kind,
     if (action.kind == kind.take && !holds[unit]) {
       events.push_back({.action = i, .unit = unit, .takes = true});
       holds[unit] = ours[unit] = true;
-    } else if (action.kind == kind.give) {
+    } else if (action.kind == kind.give || action.kind == kind.or_give) {
       if (ours[unit]) {
         events.push_back({.action = i, .unit = unit, .takes = false});
       }

@@ -29,8 +29,9 @@ enum class ActionKind : std::uint8_t {
   FinishReduce,  ///< wait for it; the gradient slot is free
   AllReduce,     ///< start the all-reduce of the sharded gradient over replicas
   FinishAllReduce,  ///< wait for it
-  Step,  ///< the optimizer steps the parameters, whose sharded gradient is
-         ///< freed
+  Step,     ///< the optimizer steps the parameters, whose sharded gradient is
+            ///< freed
+  Offload,  ///< the sharded gradient is on its way out of memory, and freed
 };
 
 [[nodiscard]] constexpr bool is_marker(ActionKind kind) {
@@ -46,7 +47,7 @@ struct Action {
   ActionKind kind;
   int unit = 0;  ///< index into StepSchedule::units
   /// Buffer slot for Unshard and Backward, and for the Reduce of a unit that
-  /// steps; -1 where there is none.
+  /// steps or offloads; -1 where there is none.
   int slot = -1;
 
   bool operator==(const Action&) const = default;
@@ -72,9 +73,12 @@ struct ScheduledUnit {
   std::int64_t unsharded_bytes = 0;   ///< of one all-gather; 0: never gathered
   std::int64_t gradient_bytes = 0;    ///< of one reduction; 0: all frozen
   std::int64_t all_reduce_bytes = 0;  ///< over replicas; 0: none in this pass
-  /// Of the sharded gradient, where the optimizer steps the unit as soon as it
-  /// is there and frees it; 0: it stays for an optimizer after the pass.
+  /// Of the sharded gradient, where that is freed in this pass: once the
+  /// optimizer has stepped the unit, or it is on its way out of memory. 0: it
+  /// stays for an optimizer after the pass.
   std::int64_t gradient_shard_bytes = 0;
+  /// Which of the two: it is offloaded, and waits there for the optimizer.
+  bool offloads_gradient = false;
   /// Kept unsharded from forward to backward, in a slot of its own.
   bool kept = false;
   bool begins_unsharded = false;      ///< whole since the pass before
@@ -117,7 +121,8 @@ struct StepSchedule {
   std::vector<std::int64_t> parameter_slots;
   /// Bytes of each slot that holds gradients on their way to a reduction.
   std::vector<std::int64_t> gradient_slots;
-  /// Bytes of each slot that holds sharded gradients until their unit's step.
+  /// Bytes of each slot that holds sharded gradients until their unit's step,
+  /// or until they are offloaded.
   std::vector<std::int64_t> gradient_shard_slots;
 
   [[nodiscard]] bool empty() const { return actions.empty(); }
@@ -133,7 +138,8 @@ struct StepSchedule {
 /// at BackwardEnd and is finished when the next unit's has started; then its
 /// all-reduce over replicas starts, finished one unit later again. A unit that
 /// steps does so then, when it is sharded: its step lies in the backward of a
-/// unit behind it, whose gather is in flight.
+/// unit behind it, whose gather is in flight. A gradient that is offloaded is
+/// so at the same place.
 ///
 /// // [Note: last unit]
 /// A unit is not resharded when its next unshard would be due at once, that is,
@@ -168,9 +174,10 @@ std::vector<Action> forward_backward_markers(
 /// The first fault of a schedule in words ("action 7: forward of 'layers.0'
 /// without an unshard before it"), empty when it can be followed: every Forward
 /// and Backward finds its unit unsharded, every gradient is reduced once and
-/// finished, and stepped with where its unit steps, which is sharded then and
-/// has no backward behind it, a slot is used by one unit at a time and is large
-/// enough, and at the end every unit is as its description says.
+/// finished, and offloaded, or stepped with where its unit steps, which is
+/// sharded then and has no backward behind it, a slot is used by one unit at a
+/// time and is large enough, and at the end every unit is as its description
+/// says.
 std::string validate(const StepSchedule& schedule);
 
 /// The most bytes of parameters that are unsharded at a time.

@@ -58,6 +58,8 @@ class Follower {
         return finish_all_reduce(action.unit);
       case ActionKind::Step:
         return step(action.unit);
+      case ActionKind::Offload:
+        return offload(action.unit);
     }
     return fmt::format("unknown action {}", static_cast<int>(action.kind));
   }
@@ -88,7 +90,7 @@ class Follower {
     Reducing,
     Reduced,  ///< the slot is free; an all-reduce over replicas is due
     AllReducing,
-    Sharded,  ///< complete, for the step that is due
+    Sharded,  ///< complete, for the step or the offload that is due
     Stepped,
   };
 
@@ -107,7 +109,9 @@ class Follower {
       case Gradient::Stepped:
         return "";
       case Gradient::Sharded:
-        return fmt::format("{} is never stepped", name(i));
+        return fmt::format(
+            "{} is never {}", name(i),
+            schedule_.units[i].offloads_gradient ? "offloaded" : "stepped");
       case Gradient::Arriving:
         return fmt::format("backward of {} never ends", name(i));
       case Gradient::Whole:
@@ -128,14 +132,14 @@ class Follower {
     return display_name(schedule_.units[unit]);
   }
 
-  [[nodiscard]] bool steps(int unit) const {
+  [[nodiscard]] bool frees_shards(int unit) const {
     return schedule_.units[unit].gradient_shard_bytes > 0;
   }
 
   [[nodiscard]] bool may_take_slot(const Action& action) const {
     return action.kind == ActionKind::Unshard ||
            action.kind == ActionKind::Backward ||
-           (action.kind == ActionKind::Reduce && steps(action.unit));
+           (action.kind == ActionKind::Reduce && frees_shards(action.unit));
   }
 
   [[nodiscard]] bool is_missing(int unit) const {
@@ -274,7 +278,7 @@ class Follower {
                          name(i));
     }
     units_[i].gradient = Gradient::Reducing;
-    if (!steps(i)) {
+    if (!frees_shards(i)) {
       return "";
     }
     units_[i].gradient_shard_slot = action.slot;
@@ -300,7 +304,7 @@ class Follower {
 
   /// A sharded gradient that is final.
   [[nodiscard]] Gradient complete(int i) const {
-    return steps(i) ? Gradient::Sharded : Gradient::None;
+    return frees_shards(i) ? Gradient::Sharded : Gradient::None;
   }
 
   std::string all_reduce(int i) {
@@ -324,7 +328,8 @@ class Follower {
 
   std::string step(int i) {
     UnitState& unit = units_[i];
-    if (unit.gradient != Gradient::Sharded) {
+    if (unit.gradient != Gradient::Sharded ||
+        schedule_.units[i].offloads_gradient) {
       return fmt::format(
           "step of {}, whose gradient is not there, or stays after the pass",
           name(i));
@@ -334,6 +339,20 @@ class Follower {
     }
     gradient_shard_owner_[unit.gradient_shard_slot] = -1;
     unit.gradient = Gradient::Stepped;
+    return "";
+  }
+
+  /// What comes behind adds to what was offloaded.
+  std::string offload(int i) {
+    UnitState& unit = units_[i];
+    if (unit.gradient != Gradient::Sharded ||
+        !schedule_.units[i].offloads_gradient) {
+      return fmt::format(
+          "offload of the gradient of {}, which is not there, or stays",
+          name(i));
+    }
+    gradient_shard_owner_[unit.gradient_shard_slot] = -1;
+    unit.gradient = Gradient::None;
     return "";
   }
 

@@ -268,6 +268,15 @@ TEST(MakeSchedule, UnitsStepOnceTheirGradientIsReduced) {
             "a1 S1 r0 A0 a0 S0");
 }
 
+TEST(MakeSchedule, GradientsAreOffloadedOnceTheyAreReduced) {
+  EXPECT_EQ(pass_codes([](ScheduledUnit& unit) {
+              unit.gradient_shard_bytes = 5;
+              unit.offloads_gradient = true;
+            }),
+            "U0 F0 U1 F1 f1 X1 U2 F2 f2 f0 "
+            "B0 B2 b2 R2 X2 U1 B1 b1 R1 X1 r2 O2 b0 R0 X0 r1 O1 r0 O0");
+}
+
 TEST(MakeSchedule, ShardedGradientsTakeTurnsInSlotsUntilTheirStep) {
   std::vector<ScheduledUnit> units = decoder(4);
   for (ScheduledUnit& unit : units) {

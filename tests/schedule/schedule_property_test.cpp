@@ -26,7 +26,9 @@ std::vector<ScheduledUnit> random_units(std::mt19937& random) {
     unit.ends_unsharded = unit.unsharded_bytes > 0 && random() % 4 == 0;
     unit.begins_with_gradient = unit.gradient_bytes > 0 && random() % 4 == 0;
     unit.reduces = random() % 4 != 0;
-    if (unit.reduces && !unit.ends_unsharded && random() % 2 == 0) {
+    unit.offloads_gradient = random() % 2 == 0;
+    if (unit.reduces && (unit.offloads_gradient || !unit.ends_unsharded) &&
+        random() % 2 == 0) {
       unit.gradient_shard_bytes = unit.gradient_bytes / 2;
     }
     if (random() % 4 == 0) {
@@ -131,7 +133,7 @@ TEST(ScheduleProperty, MarkersKeepTheirOrder) {
 }
 
 // Independent of validate(): who holds which slot, from Unshard to Reshard and
-// from Backward to FinishReduce and from Reduce to Step.
+// from Backward to FinishReduce and from Reduce to Step or Offload.
 TEST(ScheduleProperty, NoSlotIsUsedTwiceAtATime) {
   for_random_programs([](const Case& c) {
     std::map<int, int> parameters;  // slot -> unit
@@ -155,7 +157,7 @@ TEST(ScheduleProperty, NoSlotIsUsedTwiceAtATime) {
         ASSERT_TRUE(shards.emplace(slot, unit).second);
         ASSERT_GE(c.schedule.gradient_shard_slots[slot],
                   c.schedule.units[unit].gradient_shard_bytes);
-      } else if (kind == ActionKind::Step) {
+      } else if (kind == ActionKind::Step || kind == ActionKind::Offload) {
         ASSERT_EQ(std::erase_if(shards, is_unit), 1u);
       }
     }
@@ -180,7 +182,7 @@ TEST(ScheduleProperty, SlotsHoldThePeak) {
   });
 }
 
-TEST(ScheduleProperty, UnitsStepOncePerReductionAndOnlyWhereTheyAreTo) {
+TEST(ScheduleProperty, UnitsStepOrOffloadOncePerReductionWhereTheyAreTo) {
   for_random_programs([](const Case& c) {
     for (int unit = 0; unit < static_cast<int>(c.schedule.units.size());
          ++unit) {
@@ -191,8 +193,13 @@ TEST(ScheduleProperty, UnitsStepOncePerReductionAndOnlyWhereTheyAreTo) {
               return action.kind == kind && action.unit == unit;
             });
       };
-      const bool steps = c.schedule.units[unit].gradient_shard_bytes > 0;
-      ASSERT_EQ(count(ActionKind::Step), steps ? count(ActionKind::Reduce) : 0);
+      const ScheduledUnit& is = c.schedule.units[unit];
+      const auto reductions = count(ActionKind::Reduce);
+      const bool frees = is.gradient_shard_bytes > 0;
+      ASSERT_EQ(count(ActionKind::Step),
+                frees && !is.offloads_gradient ? reductions : 0);
+      ASSERT_EQ(count(ActionKind::Offload),
+                frees && is.offloads_gradient ? reductions : 0);
     }
   });
 }

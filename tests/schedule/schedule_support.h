@@ -50,6 +50,8 @@ inline std::string code(ActionKind kind) {
       return "a";
     case ActionKind::Step:
       return "S";
+    case ActionKind::Offload:
+      return "O";
   }
   return "?";
 }

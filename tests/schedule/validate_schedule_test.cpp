@@ -139,6 +139,29 @@ TEST_F(ValidateSchedule, FindsReductionsThatAreWrong) {
   expect_fault("at the end: the gradient of (root) is never reduced");
 }
 
+TEST_F(ValidateSchedule, FindsOffloadsThatAreWrong) {
+  std::vector<ScheduledUnit> units = schedule_.units;
+  for (ScheduledUnit& unit : units) {
+    unit.gradient_shard_bytes = 5;
+    unit.offloads_gradient = true;
+  }
+  const StepSchedule good =
+      make_schedule(units, markers_of(schedule_), {.depth = 1});
+  ASSERT_EQ(validate(good), "");
+
+  schedule_ = good;
+  erase(find(Kind::Offload, 0));
+  expect_fault("at the end: (root) is never offloaded");
+
+  schedule_ = good;
+  move(find(Kind::Offload, 2), find(Kind::FinishReduce, 2));
+  expect_fault("offload of the gradient of '2', which is not there");
+
+  schedule_ = good;
+  schedule_.actions[find(Kind::Offload, 1)].kind = Kind::Step;
+  expect_fault("step of '1', whose gradient is not there, or stays");
+}
+
 TEST_F(ValidateSchedule, FindsStepsThatAreWrong) {
   std::vector<ScheduledUnit> units = schedule_.units;
   for (ScheduledUnit& unit : units) {
