@@ -48,6 +48,9 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
                    std::shared_ptr<SlotPools> pools,
                    std::shared_ptr<Communicator> world)
     : options_(options),
+      pages_(options.offload ? std::make_shared<PagedArrays>(
+                                   options.offload->to, "fully_shard")
+                             : nullptr),
       progress_(plans.size()),
       pools_(std::move(pools)),
       world_(std::move(world)),
@@ -57,8 +60,8 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
     settings_.push_back(plan.settings);
     reads_.push_back(std::move(plan.reads));
     units_.push_back(std::make_shared<FsdpUnit>(
-        std::move(plan.members), std::move(plan.groups), options_, *this,
-        static_cast<int>(units_.size())));
+        std::move(plan.members), std::move(plan.groups), options_, pages_,
+        *this, static_cast<int>(units_.size())));
   }
 }
 

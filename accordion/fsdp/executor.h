@@ -16,6 +16,7 @@
 #include "accordion/fsdp/step_trace.h"
 #include "accordion/fsdp/unit_boundary.h"
 #include "accordion/fsdp/unit_settings.h"
+#include "accordion/offload/paged_arrays.h"
 #include "accordion/schedule/step_schedule.h"
 
 namespace accordion {
@@ -70,6 +71,10 @@ class Executor : public FsdpUnit::Listener,
   [[nodiscard]] const SlotPools& pools() const { return *pools_; }
   [[nodiscard]] const std::shared_ptr<SlotPools>& shared_pools() const {
     return pools_;
+  }
+  /// What is offloaded of the units' shards; null where nothing is.
+  [[nodiscard]] const std::shared_ptr<PagedArrays>& pages() const {
+    return pages_;
   }
   /// What the last pass followed or, where it had none, recorded.
   [[nodiscard]] const StepSchedule& schedule() const { return schedule_; }
@@ -157,6 +162,11 @@ class Executor : public FsdpUnit::Listener,
   void run_actions();
   void replan();
 
+  void open_pages();
+  void close_pages();
+  void read_ahead();
+  [[nodiscard]] int most_read_ahead() const;
+
   // Ranks whose programs differ: executor_joining.cpp.
   void take_turns(const std::optional<Action>& mine);
   void leave_schedule(const Action& marker);
@@ -178,7 +188,9 @@ class Executor : public FsdpUnit::Listener,
   void finish_reduce(int unit);
   void start_all_reduce(int unit);
   void finish_all_reduce(int unit);
+  void hand_over(int unit);
   void step(int unit);
+  void offload_gradients(int unit);
   void finish_reduction_of(int unit);
   void finish_reductions();
   void reduce_leftovers();
@@ -204,6 +216,8 @@ class Executor : public FsdpUnit::Listener,
   }
 
   FsdpOptions options_;
+  std::shared_ptr<PagedArrays> pages_;
+  std::optional<PagedArrays::BufferedUse> pages_use_;  // while a pass is open
   std::vector<std::shared_ptr<FsdpUnit>> units_;
   std::vector<UnitSettings> settings_;
   std::vector<std::vector<int>> reads_;  // by unit, see UnitPlan

@@ -19,6 +19,7 @@ void Executor::do_action(const Action& action) {
   switch (action.kind) {
     case ActionKind::Unshard:
       unshard(action.unit, action.slot);
+      read_ahead();
       return;
     case ActionKind::Reshard:
       reshard(action.unit);
@@ -47,6 +48,9 @@ void Executor::do_action(const Action& action) {
       return;
     case ActionKind::Step:
       step(action.unit);
+      return;
+    case ActionKind::Offload:
+      offload_gradients(action.unit);
       return;
     case ActionKind::ForwardEnd:
       return;
@@ -98,6 +102,10 @@ void Executor::unshard(int unit, int slot) {
                     "its whole parameters. End the guard before the pass.");
   if (u.parameter_state() == ParameterState::Sharded) {
     const TraceScope span = traced(SpanKind::StartGather, unit);
+    if (pages_ && !pages_->in_use()) {
+      pages_
+          ->forget();  // outside of passes the shards may have been written to
+    }
     u.start_unshard(
         pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));
   }
@@ -167,6 +175,9 @@ void Executor::begin_gradients(int unit, int slot) {
       u.begin_gradients(
           pools_->gradients.take(gradient_map_, slot, u.gradient_bytes(use)),
           use);
+      if (is.reduces) {
+        u.read_gradients_ahead(most_read_ahead());
+      }
       return;
     }
     case GradientState::Whole:
@@ -205,12 +216,33 @@ void Executor::finish_reduce(int unit) {
 
 void Executor::start_all_reduce(int unit) {
   const TraceScope span = traced(SpanKind::StartAllReduce, unit);
-  unit_at(unit).start_all_reduce();
+  FsdpUnit& u = unit_at(unit);
+  CommBuffer* shards = nullptr;
+  if (u.gradient_shard_bytes() > 0 && !u.holds_gradient_shards()) {
+    // Of a pass before.
+    shards = &pools_->gradient_shards.take(gradient_shard_map_, kNoSlot,
+                                           u.gradient_shard_bytes());
+  }
+  u.start_all_reduce(shards);
 }
 
 void Executor::finish_all_reduce(int unit) {
   const TraceScope span = traced(SpanKind::AwaitAllReduce, unit);
   unit_at(unit).finish_all_reduce();
+}
+
+/// The sharded gradient, where it does not stay.
+void Executor::hand_over(int unit) {
+  if (options_.step_in_backward) {
+    step(unit);
+  } else {
+    offload_gradients(unit);
+  }
+}
+
+void Executor::offload_gradients(int unit) {
+  const TraceScope span = traced(SpanKind::Offload, unit);
+  pools_->gradient_shards.put_back(unit_at(unit).offload_gradients());
 }
 
 void Executor::step(int unit) {
@@ -236,8 +268,8 @@ void Executor::finish_reduction_of(int unit) {
   if (u.gradient_state() == GradientState::AllReducing) {
     finish_all_reduce(unit);
   }
-  if (u.gradient_state() == GradientState::Sharded) {
-    step(unit);
+  if (u.holds_gradient_shards()) {
+    hand_over(unit);
   }
 }
 

@@ -47,6 +47,8 @@ std::vector<ScheduledUnit> Executor::describe_pass() const {
         .all_reduce_bytes =
             all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
         .gradient_shard_bytes = reduce ? unit.gradient_shard_bytes() : 0,
+        .offloads_gradient = reduce && unit.gradient_shard_bytes() > 0 &&
+                             !options_.step_in_backward,
         .kept = !settings.reshard_after_forward ||
                 !settings.reshard_after_backward || stays,
         .begins_unsharded =
@@ -75,7 +77,7 @@ void Executor::follow(const StepSchedule& schedule) {
 void Executor::check_steps() const {
   for (std::size_t i = 0; i < pass_.size(); ++i) {
     const ScheduledUnit& unit = pass_[i];
-    if (unit.gradient_shard_bytes == 0) {
+    if (unit.gradient_shard_bytes == 0 || unit.offloads_gradient) {
       continue;
     }
     TORCH_CHECK_VALUE(
@@ -106,6 +108,7 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   }
   pass_ = describe_pass();
   check_steps();
+  open_pages();
   pass_open_ = true;
   recorded_.clear();
   cursor_ = 0;
@@ -120,10 +123,44 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   following_ = known != nullptr;
   if (following_) {
     follow(*known);
+    read_ahead();
     run_actions();
   } else {
     turns_ = std::make_unique<RankTurns>(
         *world_, units_.front()->groups().label("turn"), pass_);
+  }
+}
+
+void Executor::open_pages() {
+  if (pages_ && !pages_use_) {
+    pages_use_.emplace(*pages_);
+  }
+}
+
+void Executor::close_pages() {
+  if (pages_use_) {
+    const auto drop = [this](void*) { pages_use_.reset(); };
+    const std::unique_ptr<void, decltype(drop)> dropped(this, drop);
+    pages_use_->close();
+  }
+}
+
+/// Half of the buffers: the others are for what is used and written.
+int Executor::most_read_ahead() const {
+  return pages_ ? (pages_->blocks().num_buffers() + 1) / 2 : 0;
+}
+
+/// Begins to read the shards that the schedule gathers next.
+void Executor::read_ahead() {
+  if (!pages_ || !following_) {
+    return;
+  }
+  const std::vector<Action>& actions = schedule_.actions;
+  for (std::size_t i = cursor_; i < actions.size(); ++i) {
+    if (actions[i].kind == ActionKind::Unshard &&
+        !unit_at(actions[i].unit).read_ahead(most_read_ahead())) {
+      return;
+    }
   }
 }
 
@@ -159,6 +196,7 @@ void Executor::end_pass() {
   const bool followed = following_;
   reduce_leftovers();
   reshard_after_pass();
+  close_pages();
   pass_open_ = false;
   end_queued_ = false;
   if (!followed && options_.static_graph) {
@@ -185,6 +223,7 @@ void Executor::abandon_pass() noexcept {
       progress_[i] = Progress();
     }
     reshard_all();
+    close_pages();
   } catch (const std::exception& error) {
     TORCH_WARN("[fully_shard] while dropping a step that failed: ",
                error.what());
@@ -206,6 +245,7 @@ void Executor::settle() {
   // A backward that still comes is a pass of its own, on demand.
   reshard_all();
   pass_open_ = false;
+  close_pages();
 }
 
 void Executor::reshard_now(int unit) {

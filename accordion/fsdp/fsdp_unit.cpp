@@ -21,9 +21,10 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
-WholeSource source_of(const Section& section, bool sharded, bool lone) {
+WholeSource source_of(const Section& section, bool sharded, bool lone,
+                      bool offloaded) {
   const bool same_dtype = section.stored_dtype == section.gathered_dtype;
-  if (sharded || (lone && !same_dtype)) {
+  if (sharded || (lone && (!same_dtype || offloaded))) {
     return WholeSource::Gathered;
   }
   return same_dtype ? WholeSource::Resident : WholeSource::Cast;
@@ -39,12 +40,17 @@ at::Tensor piece_of(const at::Tensor& flat, const Piece& piece) {
 }  // namespace
 
 FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
-                   const FsdpOptions& options, Listener& listener, int number)
+                   const FsdpOptions& options,
+                   std::shared_ptr<PagedArrays> pages, Listener& listener,
+                   int number)
     : name_(std::move(members.name)),
       groups_(std::move(groups)),
       label_(groups_.label(name_)),
       reduce_dtype_(options.precision.reduce_dtype),
       frees_gradients_(options.step_in_backward),
+      offloads_parameters_(options.offload && options.offload->parameters),
+      offloads_gradients_(options.offload && options.offload->gradients),
+      pages_(std::move(pages)),
       listener_(listener),
       number_(number),
       layout_(
@@ -53,6 +59,9 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   make_sections();
   make_parameters(members.parameters);
   update_trainable();
+  std::ranges::for_each(sections_, [this](const SectionState& section) {
+    page_out(section);  // the first values are not needed yet
+  });
   filled_.assign(parameters_.size(), false);
   offered_.assign(parameters_.size(), false);
   arrived_.assign(sources_.size(), false);
@@ -76,9 +85,12 @@ void FsdpUnit::make_sections() {
   for (const Section& section : layout_.sections()) {
     SectionState state{.layout = &section};
     state.sharded = groups_.sharded() && section.placement == Placement::Shard;
-    state.source = source_of(section, state.sharded, !groups_.sharded());
-    state.shard = at::zeros({section.numel_per_rank},
-                            to_scalar_type(section.stored_dtype));
+    const bool lone = !groups_.sharded();
+    const bool offloaded = offloads_parameters_ && (state.sharded || lone);
+    state.source = source_of(section, state.sharded, lone, offloaded);
+    state.shard = offloaded ? make_shard(section, state.paged_shard)
+                            : at::zeros({section.numel_per_rank},
+                                        to_scalar_type(section.stored_dtype));
     const c10::ScalarType gathered = to_scalar_type(section.gathered_dtype);
     if (state.source == WholeSource::Cast) {
       state.cast = at::zeros({section.padded_numel}, gathered);
@@ -177,7 +189,7 @@ bool FsdpUnit::update_trainable() {
 void FsdpUnit::place_gradients() {
   gradient_shard_bytes_ = 0;
   for (SectionState& section : sections_) {
-    if (frees_gradients_ && section.trainable) {
+    if (section.trainable && goes_to_slot(section)) {
       section.gradient_shard_offset = gradient_shard_bytes_;
       gradient_shard_bytes_ +=
           aligned(static_cast<std::int64_t>(section.shard.nbytes()));

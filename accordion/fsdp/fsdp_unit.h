@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "accordion/fsdp/section_state.h"
 #include "accordion/fsdp/sharded_parameter.h"
 #include "accordion/fsdp/unit_discovery.h"
+#include "accordion/offload/paged_arrays.h"
 #include "accordion/shard/unit_layout.h"
 
 namespace accordion {
@@ -32,7 +34,8 @@ enum class GradientState {
   Whole,        ///< complete, and kept for the next pass [gradient_bytes]
   Reducing,     ///< a reduction reads the slot [gradient_bytes]
   AllReducing,  ///< the shards are being summed over replicas [0]
-  Sharded,      ///< complete shards that go with the unit's step [0]
+  Sharded,      ///< complete shards that go, with the unit's step or to where
+                ///< they are offloaded [0]
 };
 
 /// A section in the stored dtype, whole: [padded_numel] each.
@@ -40,6 +43,17 @@ struct WholeSection {
   at::Tensor parameters = {};
   at::Tensor gradients = {};  ///< undefined where frozen or not asked for
 };
+
+/// // [Note: offloaded shards]
+/// What FsdpOptions::offload names lives in arrays of a store, as far as it is
+/// cut over ranks; what all ranks hold whole is small, and stays. The tensors
+/// of shards and pieces lie where the store is mapped: everybody finds there
+/// what they hold, checkpoints, LibTorch's optimizers and the user alike, and
+/// it takes no memory until it is touched. Passes and AdamW go through the
+/// buffers instead ([Note: two ways to the bytes]): a shard is read, block by
+/// block, to its place in the slot that it is gathered in, ahead of that in the
+/// order of the schedule. A gradient is reduced to a slot, with what it adds to
+/// read there before, and written from it.
 
 /// One FSDP unit: its shards, and the transitions between the states above.
 /// Decides nothing; the executor says when.
@@ -57,9 +71,10 @@ class FsdpUnit : public GradientReceiver,
   };
 
   /// Cuts the members' parameters into shards, whose memory replaces theirs.
-  /// `number` is what the listener knows it by.
+  /// `number` is what the listener knows it by; `pages` has what is offloaded,
+  /// null where nothing is.
   FsdpUnit(UnitMembers members, CommGroups groups, const FsdpOptions& options,
-           Listener& listener, int number);
+           std::shared_ptr<PagedArrays> pages, Listener& listener, int number);
   ~FsdpUnit() override;
   FsdpUnit(const FsdpUnit&) = delete;
   FsdpUnit& operator=(const FsdpUnit&) = delete;
@@ -159,10 +174,11 @@ class FsdpUnit : public GradientReceiver,
   CommBuffer& finish_reduce();
   /// Whether the gradients are partial sums, of the shard axis only.
   [[nodiscard]] bool has_partial_gradients() const { return partial_; }
-  /// None -> AllReducing.
+  /// None -> AllReducing. `shards`: a slot to load what earlier passes left, if
+  /// it was offloaded; null where gradients stay, or are in their slot.
   ///
   /// Comm  one grouped all-reduce over replicas of all_reduce_bytes(); the mean
-  void start_all_reduce();
+  void start_all_reduce(CommBuffer* shards);
   /// AllReducing -> None or Sharded. Throws CommError.
   void finish_all_reduce();
   /// Sharded -> None: `.grad()` is undefined. Returns the slot of the shards.
@@ -174,6 +190,24 @@ class FsdpUnit : public GradientReceiver,
     CommBuffer* shards = nullptr;
   };
   DroppedSlots drop_gradients();
+
+  // ---- What is offloaded: unit_offload.cpp ----
+
+  /// Begins to read the shards to come with the next unshard, as far as there
+  /// are buffers, `most_buffers` with what others read ahead. Whether all of
+  /// them will be there.
+  [[nodiscard]] bool read_ahead(int most_buffers) const;
+  /// The same for gradients that this pass adds to.
+  void read_gradients_ahead(int most_buffers) const;
+  /// Whether sharded gradients wait in their slot to be offloaded or stepped.
+  [[nodiscard]] bool holds_gradient_shards() const {
+    return gradient_shard_slot_ != nullptr &&
+           (gradient_state_ == GradientState::None ||
+            gradient_state_ == GradientState::Sharded);
+  }
+  /// Sharded, or None with partial sums -> None; they are on their way to where
+  /// they live. Returns the slot.
+  CommBuffer& offload_gradients();
 
   // ---- Whole parameters outside of passes: unit_whole.cpp ----
 
@@ -211,6 +245,19 @@ class FsdpUnit : public GradientReceiver,
   void make_parameters(const std::vector<MemberParameter>& members);
   [[nodiscard]] SlotStorage make_unsharded(const SectionState& section) const;
   void make_gradient(SectionState& section) const;
+  [[nodiscard]] at::Tensor make_shard(const Section& section,
+                                      std::optional<int>& array) const;
+  [[nodiscard]] bool goes_to_slot(const SectionState& section) const {
+    return frees_gradients_ || section.paged_gradient.has_value();
+  }
+  [[nodiscard]] GatherPart stage_shard(const SectionState& section,
+                                       CommBuffer& slot) const;
+  [[nodiscard]] bool adds_to(const SectionState& section) const;
+  [[nodiscard]] std::byte* gradient_target(const SectionState& section) const;
+  void load_gradient(const SectionState& section) const;
+  void forget_shard(const SectionState& section) const;
+  void forget_gradient(const SectionState& section) const;
+  void page_out(const SectionState& section) const;
   void place_gradients();
   void bind_gradient_shards(CommBuffer* slot);
   [[nodiscard]] DType gradient_dtype(const SectionState& section,
@@ -218,6 +265,7 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] SectionState& section_of(int parameter) {
     return sections_[static_cast<std::size_t>(layout_.section_of(parameter))];
   }
+  void adopt_parameters();
   [[nodiscard]] Work gather(CommBuffer& slot);
   void bind_sections();
   [[nodiscard]] CommBuffer& free_slot();
@@ -235,6 +283,9 @@ class FsdpUnit : public GradientReceiver,
   std::string label_;  // of its collectives
   std::optional<c10::ScalarType> reduce_dtype_;
   bool frees_gradients_;  // once the unit was stepped
+  bool offloads_parameters_;
+  bool offloads_gradients_;
+  std::shared_ptr<PagedArrays> pages_;
   Listener& listener_;
   int number_;
   UnitLayout layout_;

@@ -76,6 +76,20 @@ void check_options(const FsdpOptions& options, const DeviceMesh& mesh) {
       "axis 'replicate' of 2 or more ranks to put an all-reduce off for");
 }
 
+void check_offload(const FsdpOptions& options) {
+  if (!options.offload) {
+    return;
+  }
+  check_target(options.offload->to, "fully_shard");
+  TORCH_CHECK_VALUE(options.offload->gradients || options.offload->parameters,
+                    "[fully_shard] offload names neither gradients nor "
+                    "parameters. Set one of them, or leave offload unset.");
+  TORCH_CHECK_VALUE(!options.offload->gradients || !options.step_in_backward,
+                    "[fully_shard] offload.gradients is set, but with "
+                    "step_in_backward no gradient stays that could be "
+                    "offloaded. Set offload.gradients = false.");
+}
+
 std::shared_ptr<Communicator> axis_communicator(const DeviceMesh& mesh,
                                                 const char* axis) {
   // Shares the mesh's ownership.
@@ -242,6 +256,7 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
                  const FsdpOptions& options) {
   check_mesh(mesh);
   check_options(options, mesh);
+  check_offload(options);
   const InitPlan plan = make_init_plan(root, options.init);
   WrappedUnits wrapped =
       wrap_units(discover_units(root, placement_rule(options)), options.wrap);

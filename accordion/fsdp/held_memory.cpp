@@ -11,8 +11,10 @@ ShardedBytes sharded_bytes(const Executor& executor) {
   ShardedBytes bytes;
   for (const auto& unit : executor.units()) {
     for (const SectionState& section : unit->sections()) {
-      bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
-      if (section.gradient_storage.is_resident()) {
+      if (!section.paged_shard) {
+        bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
+      }
+      if (section.gradient_storage.is_resident() && !section.paged_gradient) {
         bytes.gradients += static_cast<std::int64_t>(section.gradient.nbytes());
       }
       if (section.cast.defined()) {
@@ -26,6 +28,9 @@ ShardedBytes sharded_bytes(const Executor& executor) {
     bytes.whole_gradients += unit->whole_gradient_bytes();
   }
   bytes.gradients += executor.pools().gradient_shards.allocated_bytes();
+  if (const auto& pages = executor.pages()) {
+    bytes.offload_buffers = pages->blocks().buffer_bytes();
+  }
   bytes.parameter_slots = executor.pools().parameters.allocated_bytes();
   bytes.gradient_slots = executor.pools().gradients.allocated_bytes();
   return bytes;
@@ -35,13 +40,15 @@ void for_each_held_tensor(const Executor& executor,
                           const std::function<void(const at::Tensor&)>& visit) {
   for (const auto& unit : executor.units()) {
     for (const SectionState& section : unit->sections()) {
-      for (const at::Tensor* tensor :
-           {&section.shard, &section.cast, &section.secondary}) {
+      if (!section.paged_shard) {
+        visit(section.shard);
+      }
+      for (const at::Tensor* tensor : {&section.cast, &section.secondary}) {
         if (tensor->defined()) {
           visit(*tensor);
         }
       }
-      if (section.gradient_storage.is_resident()) {
+      if (section.gradient_storage.is_resident() && !section.paged_gradient) {
         visit(section.gradient);
       }
     }

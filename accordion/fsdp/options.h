@@ -11,6 +11,7 @@
 
 #include "accordion/fsdp/wrap_policy.h"
 #include "accordion/module/init_plan.h"
+#include "accordion/offload/offload_target.h"
 
 namespace accordion {
 
@@ -76,6 +77,23 @@ struct ActivationCheckpointing {
   std::int64_t every = 1;  ///< of those, every n-th in order of registration
 };
 
+/// What of a rank's shards is kept out of memory, in blocks of a store that
+/// pass through a few buffers as they are used. AdamWOptions::offload does the
+/// same for moments. Parameters that all ranks hold whole stay in memory.
+///
+/// Between passes the pieces and `.grad()` are there as without: in mappings of
+/// the store, which take no memory until they are touched. accordion::AdamW
+/// steps through the buffers; other optimizers work, through the mappings.
+struct OffloadPolicy {
+  OffloadTarget to;
+  /// Of gradients, what is reduced is written behind, and read when it is added
+  /// to or stepped with.
+  bool gradients = true;
+  /// Of parameters, each unit's shard is read ahead of its all-gather, forward
+  /// and backward, and AdamW's step reads it and writes it.
+  bool parameters = false;
+};
+
 /// What a placement callback sees of a parameter.
 struct ParameterInfo {
   std::string_view name;  ///< FQN
@@ -118,6 +136,9 @@ struct FsdpOptions {
   /// optimizer, does that; `.grad()` is undefined afterwards. Gradients of
   /// several microbatches can only be added up whole (Accumulation::Unsharded).
   bool step_in_backward = false;
+  /// Unset: shards are in memory. Beside step_in_backward, `gradients` has to
+  /// be false: those do not stay, so that there is nothing to offload.
+  std::optional<OffloadPolicy> offload = std::nullopt;
   /// What sums of gradients over ranks are divided by; unset: the number of
   /// ranks, the mean. 1 where the loss is divided by a global count already.
   std::optional<double> gradient_divide_factor = std::nullopt;

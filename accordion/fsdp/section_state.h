@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -30,10 +31,12 @@ struct SectionState {
   WholeSource source = WholeSource::Gathered;
   /// Cut over the ranks of the gather group, and so are its gradients.
   bool sharded = false;
-  bool trainable = false;    // any of its parameters is
-  at::Tensor shard = {};     // [numel_per_rank] stored dtype
+  bool trainable = false;               // any of its parameters is
+  at::Tensor shard = {};                // [numel_per_rank] stored dtype
+  std::optional<int> paged_shard = {};  // of the unit's pages; unset: in memory
   at::Tensor gradient = {};  // [numel_per_rank] stored dtype, if trainable;
                              // on gradient_storage
+  std::optional<int> paged_gradient = {};  // as paged_shard
   SlotStorage gradient_storage = {};
   double gradient_squares = 0;   // summed, as the last reduction left them
   at::Tensor cast = {};          // [numel_per_rank] gathered dtype, if Cast

@@ -160,6 +160,14 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
           .gradients = section.trainable ? section.gradient : at::Tensor(),
           .gradient_squares = section.gradient_squares,
           .sharded = section.sharded};
+      if (section.paged_shard) {
+        shard.paged_parameters = {state.executor->pages(),
+                                  *section.paged_shard};
+      }
+      if (section.paged_gradient && section.trainable) {
+        shard.paged_gradients = {state.executor->pages(),
+                                 *section.paged_gradient};
+      }
       for (const int i : unit->layout().sections()[s].parameters) {
         shard.pieces.push_back(describe(*unit, i));
         shard.offsets.push_back(unit->parameters()[static_cast<std::size_t>(i)]
@@ -170,6 +178,10 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
     }
   }
   return result;
+}
+
+std::shared_ptr<PagedArrays> offloaded_shards(const torch::nn::Module& root) {
+  return unsettled_state(root, "offloaded_shards").executor->pages();
 }
 
 std::uint64_t trainable_version(const torch::nn::Module& root) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "accordion/comm/communicator.h"
+#include "accordion/offload/paged_arrays.h"
 #include "accordion/schedule/step_schedule.h"
 
 // What can be asked of a module that fully_shard has sharded. Every function
@@ -58,12 +61,22 @@ std::vector<std::pair<std::string, torch::Tensor>> ignored_parameters(
 std::map<std::string, std::string> parameter_aliases(
     const torch::nn::Module& root);
 
+/// A flat shard in a store: an array of `pages`.
+struct PagedShard {
+  std::shared_ptr<PagedArrays> pages;
+  int array = 0;
+};
+
 /// A unit's parameters of one dtype and requires_grad, as this rank holds them:
 /// what an optimizer that works on flat memory needs. See UnitLayout.
 struct FlatShard {
   std::string unit = {};          ///< FQN; "" for the root
   torch::Tensor parameters = {};  ///< [numel_per_rank], padding is zero
   torch::Tensor gradients = {};   ///< [numel_per_rank], undefined where frozen
+  /// Where they are offloaded (FsdpOptions::offload): the tensors lie in
+  /// mappings, and buffers are the fast way ([Note: two ways to the bytes]).
+  std::optional<PagedShard> paged_parameters = {};
+  std::optional<PagedShard> paged_gradients = {};
   /// The sum of their squares as the last reduction left them.
   double gradient_squares = 0;
   /// Other ranks of shard_communicator hold the rest; false: each holds all.
@@ -74,6 +87,10 @@ struct FlatShard {
 
 /// The shards of a sharded module, unit by unit.
 std::vector<FlatShard> flat_shards(const torch::nn::Module& root);
+
+/// What of the shards is offloaded, with what it moves and how; null without
+/// FsdpOptions::offload. May be called anywhere.
+std::shared_ptr<PagedArrays> offloaded_shards(const torch::nn::Module& root);
 
 /// Grows when a pass began with other parameters trainable than the one before:
 /// flat_shards may then have gradients where it had none. Cheap.
@@ -106,10 +123,12 @@ void set_step_schedule(torch::nn::Module& root, StepSchedule schedule);
 
 /// What a rank holds of a sharded module now, in bytes, padding included.
 struct ShardedBytes {
-  std::int64_t parameters = 0;  ///< shards, in the stored dtype
-  /// Of the shards; with FsdpOptions::step_in_backward, the slots in which they
-  /// wait for their step.
+  std::int64_t parameters = 0;  ///< shards in memory, in the stored dtype
+  /// Of the shards; with FsdpOptions::step_in_backward or ::offload, the slots
+  /// in which they wait for their step, or to be offloaded.
   std::int64_t gradients = 0;
+  /// Through which offloaded shards pass.
+  std::int64_t offload_buffers = 0;
   /// Copies of replicated parameters in param_dtype, and what neighbours keep
   /// between forward and backward (FsdpOptions::reshard_to_ranks).
   std::int64_t whole_copies = 0;

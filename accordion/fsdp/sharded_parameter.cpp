@@ -140,13 +140,15 @@ void ShardedParameter::hide_whole() {
   }
 }
 
-void ShardedParameter::adopt_assignment() {
+bool ShardedParameter::adopt_assignment() {
+  bool any = false;
   for (const Shown& shown : shown_) {
-    adopt(shown.tensor);
+    any |= adopt(shown.tensor);
   }
+  return any;
 }
 
-void ShardedParameter::adopt(const at::Tensor& tensor) {
+bool ShardedParameter::adopt(const at::Tensor& tensor) {
   const at::Tensor& piece = faces_.piece_data;
   const bool same_shape = tensor.sizes() == piece.sizes();
   const bool same_dtype = tensor.scalar_type() == piece.scalar_type();
@@ -154,7 +156,7 @@ void ShardedParameter::adopt(const at::Tensor& tensor) {
       (piece.numel() == 0 ||
        tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
            piece.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl())) {
-    return;
+    return false;
   }
   const at::NoGradGuard no_grad;
   if (same_shape && same_dtype) {
@@ -173,6 +175,7 @@ void ShardedParameter::adopt(const at::Tensor& tensor) {
         tensor.detach().reshape({-1}).slice(0, piece_.begin, piece_.end));
   }
   tensor.set_data(piece);
+  return true;
 }
 
 void ShardedParameter::publish_gradient() {

@@ -90,9 +90,11 @@ class ShardedParameter {
   /// Brings assignments of the user's to the module's tensor home: a tensor of
   /// the piece's shape is copied to the piece, one of the global shape is cut.
   ///
+  /// Returns whether there was one.
+  ///
   /// Requires  the sharded face is shown
   /// Throws    c10::ValueError for any other shape or dtype
-  void adopt_assignment();
+  bool adopt_assignment();
 
   /// Makes `.grad()` the piece's gradient. What the user had put there instead
   /// was dropped or adopted by adopt_gradient before.
@@ -113,7 +115,7 @@ class ShardedParameter {
     NodePtr guard = {};        // made when first sharded
     NodePtr whole_guard = {};  // while a guard shows it whole
   };
-  void adopt(const at::Tensor& tensor);
+  bool adopt(const at::Tensor& tensor);
   void collect(const at::Tensor& assigned, const at::Tensor& shown,
                const char* what) const;
 

@@ -18,7 +18,7 @@ struct Account {
 
 const Account& account_of(SpanKind kind) {
   using B = StepBreakdown;
-  static constexpr std::array<Account, 15> kAccounts = {{
+  static constexpr std::array<Account, 16> kAccounts = {{
       {"start gather", &B::gather},
       {"await gather", &B::gather, &B::gather_wait},
       {"reshard", &B::gather},
@@ -28,6 +28,7 @@ const Account& account_of(SpanKind kind) {
       {"await reduce", &B::reduce, &B::reduce_wait},
       {"start all-reduce", &B::reduce},
       {"await all-reduce", &B::reduce, &B::reduce_wait},
+      {"offload gradients", &B::reduce},
       {"forward", &B::compute},
       {"backward", &B::compute},
       {"recompute", &B::compute},

@@ -27,6 +27,7 @@ enum class SpanKind : std::uint8_t {
   AwaitReduce,
   StartAllReduce,
   AwaitAllReduce,
+  Offload,    ///< sharded gradients copied to buffers that are written behind
   Forward,    ///< of one unit, with all that happens inside
   Backward,   ///< the same
   Recompute,  ///< forward again, of a unit that keeps no activations

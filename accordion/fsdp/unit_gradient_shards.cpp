@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The part of FsdpUnit that holds sharded gradients: for good, or in a slot
-// from their reduction to the unit's step.
-#include <ATen/ops/zeros_like.h>
+// from their reduction to the unit's step or to where they are offloaded.
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include "accordion/fsdp/fsdp_unit.h"
@@ -11,6 +11,11 @@ namespace accordion {
 /// A gradient that does not stay has no memory yet.
 void FsdpUnit::make_gradient(SectionState& section) const {
   const at::Tensor& shard = section.shard;
+  if (offloads_gradients_ && (section.sharded || !groups_.sharded())) {
+    section.gradient = make_shard(*section.layout, section.paged_gradient);
+    section.gradient_storage = SlotStorage(section.gradient.storage());
+    return;
+  }
   section.gradient_storage =
       frees_gradients_
           ? SlotStorage(static_cast<std::int64_t>(shard.nbytes()),
@@ -19,7 +24,7 @@ void FsdpUnit::make_gradient(SectionState& section) const {
                             "FsdpOptions::step_in_backward they exist only in "
                             "backward, until the optimizer has stepped the "
                             "unit.")
-          : SlotStorage(at::zeros_like(shard).storage());
+          : SlotStorage(at::zeros(shard.sizes(), shard.options()).storage());
   section.gradient =
       section.gradient_storage.view(0, shard.sizes(), shard.scalar_type());
 }
@@ -27,8 +32,8 @@ void FsdpUnit::make_gradient(SectionState& section) const {
 /// Gives the sharded gradients memory in `slot`, or takes it away for null.
 void FsdpUnit::bind_gradient_shards(CommBuffer* slot) {
   for (SectionState& section : sections_) {
-    if (!section.trainable) {
-      continue;
+    if (!section.trainable || !frees_gradients_) {
+      continue;  // reductions know the slot
     }
     if (slot != nullptr) {
       section.gradient_storage.bind(slot->data() +

@@ -196,19 +196,24 @@ void FsdpUnit::zero_missing_gradients() {
   }
 }
 
-/// Whether the reduction adds to the section's gradient. Where zero_grad left
-/// some parameters without a gradient, their part of it is zeroed.
+/// Whether the reduction adds to the section's gradient, which is then loaded.
+/// Where zero_grad left some parameters without a gradient, their part of it is
+/// zeroed.
 bool FsdpUnit::prepare_accumulation(const SectionState& section) {
   if (partial_) {
     return true;  // shown to nobody yet, so zero_grad did not mean it
   }
   bool any = false;
+  bool written = false;
   std::vector<ShardedParameter*> without;
   for (const int i : section.layout->parameters) {
     ShardedParameter& parameter = parameters_[static_cast<std::size_t>(i)];
     if (!parameter.requires_grad()) {
       continue;
     }
+    const at::Tensor& gradient = parameter.tensor().grad();
+    written |= gradient.defined() &&
+               !gradient.is_same(parameter.faces().piece_gradient);
     if (parameter.adopt_gradient()) {
       any = true;
     } else {
@@ -218,7 +223,11 @@ bool FsdpUnit::prepare_accumulation(const SectionState& section) {
   if (any) {
     for (const ShardedParameter* parameter : without) {
       parameter->faces().piece_gradient.zero_();
+      written = true;
     }
+  }
+  if (written) {
+    forget_gradient(section);
   }
   return any;
 }
@@ -227,7 +236,8 @@ void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting ||
                             gradient_state_ == GradientState::Whole,
                         name_);
-  TORCH_INTERNAL_ASSERT((shards != nullptr) == frees_gradients_, name_);
+  TORCH_INTERNAL_ASSERT((shards != nullptr) == (gradient_shard_bytes_ > 0),
+                        name_);
   const at::NoGradGuard no_grad;
   if (shards != nullptr) {
     bind_gradient_shards(shards);
@@ -238,16 +248,20 @@ void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
     if (!section.trainable) {
       continue;
     }
+    const bool accumulate = prepare_accumulation(section);
+    if (accumulate) {
+      load_gradient(section);
+    }
     (section.sharded ? scattered : whole)
         .push_back({
             .full = gradient_data(section),
             .full_dtype = gradient_dtype(section, gradient_use_),
-            .local = section.gradient.mutable_data_ptr(),
+            .local = gradient_target(section),
             .local_dtype = section.layout->stored_dtype,
             .reduce_dtype = gradient_dtype(section, GradientUse::KeptWhole),
             .numel = section.layout->numel_per_rank,
             .scale = scale,
-            .accumulate = prepare_accumulation(section),
+            .accumulate = accumulate,
             .sum_of_squares = &section.gradient_squares,
         });
   }
@@ -275,18 +289,25 @@ CommBuffer& FsdpUnit::finish_reduce() {
   return *std::exchange(gradient_slot_, nullptr);
 }
 
-void FsdpUnit::start_all_reduce() {
+void FsdpUnit::start_all_reduce(CommBuffer* shards) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::None && partial_,
                         name_);
+  if (shards != nullptr) {
+    bind_gradient_shards(shards);
+  }
   std::vector<ReducePart> parts;
   for (SectionState& section : sections_) {
     if (!section.trainable) {
       continue;
     }
+    if (shards != nullptr) {
+      load_gradient(section);
+    }
+    std::byte* const gradient = gradient_target(section);
     parts.push_back({
-        .full = section.gradient.const_data_ptr(),
+        .full = gradient,
         .full_dtype = section.layout->stored_dtype,
-        .local = section.gradient.mutable_data_ptr(),
+        .local = gradient,
         .local_dtype = section.layout->stored_dtype,
         .reduce_dtype = section.layout->stored_dtype,
         .numel = section.gradient.numel(),
@@ -311,8 +332,8 @@ void FsdpUnit::complete_gradients() {
       parameter.publish_gradient();
     }
   }
-  gradient_state_ =
-      frees_gradients_ ? GradientState::Sharded : GradientState::None;
+  gradient_state_ = gradient_shard_slot_ != nullptr ? GradientState::Sharded
+                                                    : GradientState::None;
 }
 
 FsdpUnit::DroppedSlots FsdpUnit::drop_gradients() {

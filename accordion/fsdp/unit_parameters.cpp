@@ -28,10 +28,21 @@ GatherPart part_of(const SectionState& section, std::byte* slot,
 
 Work FsdpUnit::gather(CommBuffer& slot) {
   std::vector<GatherPart> parts;
+  bool acquired = false;
   for (const SectionState& section : sections_) {
-    if (section.source == WholeSource::Gathered) {
-      parts.push_back(part_of(section, slot.data(), has_secondary_));
+    if (section.source != WholeSource::Gathered) {
+      continue;
     }
+    if (has_secondary_ || !section.paged_shard) {
+      parts.push_back(part_of(section, slot.data(), has_secondary_));
+      continue;
+    }
+    // Written to before the all-gather that would wait for its last readers.
+    if (CommBuffer* shared = groups_.slot_of(slot); shared && !acquired) {
+      groups_.gather->acquire(*shared);
+      acquired = true;
+    }
+    parts.push_back(stage_shard(section, slot));
   }
   if (parts.empty()) {
     return {};
@@ -42,9 +53,7 @@ Work FsdpUnit::gather(CommBuffer& slot) {
 
 void FsdpUnit::start_unshard(CommBuffer& slot) {
   TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Sharded, name_);
-  for (ShardedParameter& parameter : parameters_) {
-    parameter.adopt_assignment();
-  }
+  adopt_parameters();
   gather_ = gather(slot);
   for (const SectionState& section : sections_) {
     if (section.source == WholeSource::Cast) {
@@ -56,6 +65,14 @@ void FsdpUnit::start_unshard(CommBuffer& slot) {
   }
   parameter_slot_ = &slot;
   parameter_state_ = ParameterState::Unsharding;
+}
+
+void FsdpUnit::adopt_parameters() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].adopt_assignment()) {
+      forget_shard(section_of(static_cast<int>(i)));
+    }
+  }
 }
 
 void FsdpUnit::bind_sections() {

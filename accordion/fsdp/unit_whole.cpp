@@ -38,9 +38,7 @@ at::Tensor FsdpUnit::whole_of(int parameter, const at::Tensor& flat) const {
 
 void FsdpUnit::adopt_assignments() {
   const at::NoGradGuard no_grad;
-  for (ShardedParameter& parameter : parameters_) {
-    parameter.adopt_assignment();
-  }
+  adopt_parameters();
   for (const SectionState& section : sections_) {
     if (section.trainable) {
       (void)prepare_accumulation(section);
@@ -54,6 +52,7 @@ WholeSection FsdpUnit::gather_whole(int section, bool gradients) const {
   if (gradients && state.trainable) {
     whole.gradients = gather_flat(state, state.gradient, label_);
   }
+  page_out(state);
   return whole;
 }
 

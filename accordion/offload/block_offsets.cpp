@@ -12,6 +12,11 @@ namespace accordion::detail {
 BlockOffsets::BlockOffsets(const std::vector<std::int64_t>& block_bytes,
                            std::string_view caller)
     : offsets_{0} {
+  add(block_bytes, caller);
+}
+
+void BlockOffsets::add(const std::vector<std::int64_t>& block_bytes,
+                       std::string_view caller) {
   for (const std::int64_t bytes : block_bytes) {
     if (bytes < 0) {
       throw OffloadError(fmt::format(

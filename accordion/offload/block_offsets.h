@@ -18,6 +18,9 @@ class BlockOffsets {
   /// Throws OffloadError, which begins with `caller`, for a negative size.
   BlockOffsets(const std::vector<std::int64_t>& block_bytes,
                std::string_view caller);
+  /// Puts more blocks behind them; the same errors.
+  void add(const std::vector<std::int64_t>& block_bytes,
+           std::string_view caller);
 
   [[nodiscard]] int num_blocks() const {
     return static_cast<int>(offsets_.size()) - 1;

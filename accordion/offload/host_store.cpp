@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include "accordion/offload/aligned_memory.h"
 #include "accordion/offload/block_offsets.h"
@@ -33,8 +37,13 @@ class PoolShare {
 class HostStore final : public OffloadStore {
  public:
   HostStore(const std::vector<std::int64_t>& block_bytes, HostPool& pool)
-      : offsets_(block_bytes, "make_host_store"),
-        held_(std::make_shared<Held>(pool, offsets_.total_bytes())) {}
+      : pool_(pool), offsets_({}, "make_host_store") {
+    add(block_bytes, "make_host_store");
+  }
+
+  void add_blocks(const std::vector<std::int64_t>& block_bytes) override {
+    add(block_bytes, "offload");
+  }
 
   void start_read(int block, std::span<std::byte> memory) override {
     copy(place_of(block, memory), memory, {.block = block});
@@ -53,10 +62,19 @@ class HostStore final : public OffloadStore {
   }
 
   std::shared_ptr<std::byte> map(int first, int last) override {
-    const std::span<std::byte> memory =
-        held_->memory.part(offsets_.begin(first), offsets_.bytes(first, last));
-    return {held_, memory.data()};
+    const std::int64_t bytes = offsets_.bytes(first, last);
+    const Part& part = part_of(first);
+    if (&part != &part_of(last - 1)) {
+      throw std::logic_error(fmt::format(
+          "[offload] blocks {} to {} are mapped together, but were not made "
+          "together.",
+          first, last - 1));
+    }
+    return {part.held,
+            part.held->memory.part(offsets_.begin(first) - part.begin, bytes)
+                .data()};
   }
+  void page_out(int /*first*/, int /*last*/, std::byte* /*mapped*/) override {}
 
   [[nodiscard]] std::string describe() const override {
     return fmt::format("copies, {} bytes of host memory",
@@ -77,11 +95,36 @@ class HostStore final : public OffloadStore {
     PoolShare share;
     detail::AlignedMemory memory;
   };
+  /// Blocks that were made together.
+  struct Part {
+    int first = 0;
+    std::int64_t begin = 0;
+    std::shared_ptr<Held> held;  // also by those who mapped blocks
+  };
+
+  void add(const std::vector<std::int64_t>& block_bytes,
+           std::string_view caller) {
+    BlockOffsets offsets = offsets_;
+    offsets.add(block_bytes, caller);
+    const std::int64_t begin = offsets_.total_bytes();
+    parts_.push_back(
+        {.first = offsets_.num_blocks(),
+         .begin = begin,
+         .held = std::make_shared<Held>(pool_, offsets.total_bytes() - begin)});
+    offsets_ = std::move(offsets);
+  }
+
+  [[nodiscard]] const Part& part_of(int block) const {
+    return *std::prev(
+        std::ranges::upper_bound(parts_, block, {}, &Part::first));
+  }
 
   [[nodiscard]] std::span<std::byte> place_of(
       int block, std::span<const std::byte> memory) const {
     offsets_.check_memory(block, memory);
-    return held_->memory.part(offsets_.begin(block), offsets_.bytes(block));
+    const Part& part = part_of(block);
+    return part.held->memory.part(offsets_.begin(block) - part.begin,
+                                  offsets_.bytes(block));
   }
 
   void copy(std::span<const std::byte> from, std::span<std::byte> to,
@@ -96,8 +139,9 @@ class HostStore final : public OffloadStore {
     log_.add(span);
   }
 
-  const BlockOffsets offsets_;
-  const std::shared_ptr<Held> held_;  // also by those who mapped blocks
+  HostPool& pool_;
+  BlockOffsets offsets_;
+  std::vector<Part> parts_;  // one, before any were added
   OffloadTraffic traffic_;
   detail::TransferLog log_;
 };

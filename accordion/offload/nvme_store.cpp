@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/offload/nvme_store.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -49,6 +50,14 @@ class NvmeStore final : public OffloadStore {
     choose_io(options.io);
   }
 
+  void add_blocks(const std::vector<std::int64_t>& block_bytes) override {
+    detail::BlockOffsets offsets = offsets_;
+    offsets.add(block_bytes, "offload");
+    file_.grow_to(offsets.total_bytes());
+    transfers_.set_num_blocks(static_cast<std::size_t>(offsets.num_blocks()));
+    offsets_ = std::move(offsets);
+  }
+
   void start_read(int block, std::span<std::byte> memory) override {
     start(block, Direction::Read, memory);
   }
@@ -93,6 +102,15 @@ class NvmeStore final : public OffloadStore {
     }
     return {static_cast<std::byte*>(memory),
             [bytes](std::byte* begin) { ::munmap(begin, bytes); }};
+  }
+
+  /// Out of this process and, where they are on the disk, out of the page
+  /// cache.
+  void page_out(int first, int last, std::byte* mapped) override {
+    const std::int64_t bytes = offsets_.bytes(first, last);
+    ::madvise(mapped, static_cast<std::size_t>(bytes), MADV_DONTNEED);
+    ::posix_fadvise(file_.get(), offsets_.begin(first), bytes,
+                    POSIX_FADV_DONTNEED);
   }
 
   [[nodiscard]] std::string describe() const override {
@@ -192,8 +210,8 @@ class NvmeStore final : public OffloadStore {
   }
 
   const std::chrono::milliseconds timeout_;
-  const detail::BlockOffsets offsets_;
-  const ScratchFile file_;
+  detail::BlockOffsets offsets_;
+  ScratchFile file_;
   detail::Transfers transfers_;
   std::string how_;
   std::unique_ptr<RequestIo> io_;  // ends first: its threads use the others

@@ -41,8 +41,8 @@ struct TransferSpan {
 };
 
 /// Where blocks of bytes live that are not in the memory in which they are
-/// used. Their number and sizes are given when a store is made; a block that
-/// was never written reads as zeros.
+/// used. Their sizes are given when they are made, with the store or later; a
+/// block that was never written reads as zeros.
 ///
 /// Transfers of one block follow each other in the order in which they were
 /// started: a second one waits until the first is done.
@@ -55,6 +55,11 @@ class OffloadStore {
   virtual ~OffloadStore() = default;
   OffloadStore(const OffloadStore&) = delete;
   OffloadStore& operator=(const OffloadStore&) = delete;
+
+  /// Makes more blocks of these sizes, numbered on from those there are.
+  ///
+  /// Throws  OffloadError where there is no room, and no block is made
+  virtual void add_blocks(const std::vector<std::int64_t>& block_bytes) = 0;
 
   /// Begins to copy a block to memory, or from memory.
   ///
@@ -78,10 +83,15 @@ class OffloadStore {
   /// Memory of blocks [first, last), one after the other, that is the store's
   /// own: what is written there is in the blocks.
   ///
-  /// Requires  no transfer of those blocks is under way while it is used
+  /// Requires  no transfer of those blocks is under way while it is used; they
+  ///           were made together
   /// Lifetime  the pointer's, which may outlive the store
   /// Throws    OffloadError where it cannot be had
   virtual std::shared_ptr<std::byte> map(int first, int last) = 0;
+
+  /// Frees what memory a mapping of blocks [first, last) takes where the store
+  /// keeps them elsewhere: they come back when they are touched.
+  virtual void page_out(int first, int last, std::byte* mapped) = 0;
 
   /// How and where: "io_uring, O_DIRECT, 1048576 bytes reserved in '/scratch'".
   [[nodiscard]] virtual std::string describe() const = 0;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -75,37 +76,44 @@ FileDescriptor open_removed(const fs::path& folder) {
 ScratchFile::ScratchFile(fs::path folder, std::int64_t bytes, bool direct)
     : folder_(std::move(folder)), bytes_(bytes), file_(open_scratch(folder_)) {
   if (!file_.valid()) {
-    fail("made");
+    fail("made", bytes_);
   }
-  reserved_ = reserve();
+  reserved_ = reserve(bytes_);
   direct_ = direct && set_direct();
 }
 
-/// Whether the file system can.
-bool ScratchFile::reserve() {
-  if (bytes_ == 0) {
+void ScratchFile::grow_to(std::int64_t bytes) {
+  reserved_ = reserve(bytes) && reserved_;
+  bytes_ = bytes;
+}
+
+/// Whether the file system can. What it has already is not needed again.
+bool ScratchFile::reserve(std::int64_t bytes) const {
+  struct stat now = {};
+  const std::int64_t had = ::fstat(get(), &now) == 0 ? now.st_size : 0;
+  if (bytes <= had) {
     return true;
   }
-  if (is_too_small(get(), bytes_)) {
+  if (is_too_small(get(), bytes - had)) {
     errno = ENOSPC;
-    fail("reserved");
+    fail("reserved", bytes);
   }
-  if (is_above_limit(bytes_)) {
+  if (is_above_limit(bytes)) {
     errno = EFBIG;
-    fail("reserved");
+    fail("reserved", bytes);
   }
   int result = 0;
   do {
-    result = ::fallocate(get(), 0, 0, bytes_);
+    result = ::fallocate(get(), 0, had, bytes - had);
   } while (result != 0 && errno == EINTR);
   if (result == 0) {
     return true;
   }
   if (errno != EOPNOTSUPP && errno != ENOSYS) {
-    fail("reserved");
+    fail("reserved", bytes);
   }
-  if (::ftruncate(get(), bytes_) != 0) {
-    fail("enlarged");
+  if (::ftruncate(get(), bytes) != 0) {
+    fail("enlarged", bytes);
   }
   return false;
 }
@@ -127,13 +135,13 @@ bool ScratchFile::set_direct() {
   return false;
 }
 
-void ScratchFile::fail(const char* what) const {
+void ScratchFile::fail(const char* what, std::int64_t bytes) const {
   const int error = errno;
   throw OffloadError(
       fmt::format("[offload] a scratch file of {} bytes in '{}' cannot be {}: "
                   "{}. {}",
-                  bytes_, folder_.string(), what, std::strerror(error),
-                  advice_on(error, folder_, bytes_)));
+                  bytes, folder_.string(), what, std::strerror(error),
+                  advice_on(error, folder_, bytes)));
 }
 
 std::string advice_on(int error, const fs::path& folder, std::int64_t bytes) {

@@ -23,6 +23,9 @@ class ScratchFile {
   /// where the file system can.
   ScratchFile(std::filesystem::path folder, std::int64_t bytes, bool direct);
 
+  /// Makes it longer. Where that fails it is as long as before.
+  void grow_to(std::int64_t bytes);
+
   [[nodiscard]] int get() const { return file_.get(); }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
@@ -31,9 +34,9 @@ class ScratchFile {
   [[nodiscard]] bool reserved() const { return reserved_; }
 
  private:
-  bool reserve();
+  bool reserve(std::int64_t bytes) const;
   bool set_direct();
-  [[noreturn]] void fail(const char* what) const;
+  [[noreturn]] void fail(const char* what, std::int64_t bytes) const;
 
   std::filesystem::path folder_;
   std::int64_t bytes_;

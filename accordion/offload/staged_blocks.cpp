@@ -27,8 +27,9 @@ class Stopwatch {
   const Clock::time_point start_ = Clock::now();
 };
 
-std::int64_t largest(const std::vector<std::int64_t>& block_bytes) {
-  std::int64_t bytes = 0;
+std::int64_t largest(const std::vector<std::int64_t>& block_bytes,
+                     std::int64_t least) {
+  std::int64_t bytes = offload_aligned(least);
   for (const std::int64_t block : block_bytes) {
     bytes = std::max(bytes, offload_aligned(block));
   }
@@ -65,14 +66,29 @@ OffloadCounters& OffloadCounters::operator-=(const OffloadCounters& other) {
 }
 
 StagedBlocks::StagedBlocks(std::unique_ptr<OffloadStore> store,
-                           std::vector<std::int64_t> block_bytes, int buffers)
+                           std::vector<std::int64_t> block_bytes, int buffers,
+                           std::int64_t least_bytes)
     : block_bytes_(std::move(block_bytes)),
-      bytes_per_buffer_(largest(block_bytes_)),
+      bytes_per_buffer_(largest(block_bytes_, least_bytes)),
       buffers_(static_cast<std::size_t>(checked(buffers))),
       memory_(buffer_bytes(),
               fmt::format("{} buffers of offloaded blocks", buffers)),
       store_(std::move(store)),
       written_(block_bytes_.size()) {}
+
+void StagedBlocks::add_blocks(const std::vector<std::int64_t>& block_bytes) {
+  const std::int64_t most = largest(block_bytes, 0);
+  if (most > bytes_per_buffer_) {
+    throw std::logic_error(
+        fmt::format("[StagedBlocks] a block of {} bytes is added to buffers of "
+                    "{}.",
+                    most, bytes_per_buffer_));
+  }
+  store_->add_blocks(block_bytes);
+  block_bytes_.insert(block_bytes_.end(), block_bytes.begin(),
+                      block_bytes.end());
+  written_.resize(block_bytes_.size());
+}
 
 bool StagedBlocks::prefetch(int block) {
   check_block(block);
@@ -98,24 +114,46 @@ bool StagedBlocks::prefetch(int block) {
 std::span<std::byte> StagedBlocks::acquire(int block) {
   check_block(block);
   Buffer& buffer = bring(block);
-  const std::span<std::byte> memory = memory_of(buffer, block);
   if (buffer.state == State::Free) {
-    std::ranges::fill(memory, std::byte{0});
+    std::ranges::fill(memory_of(buffer, block), std::byte{0});
   }
+  return hold(buffer, block);
+}
+
+std::span<std::byte> StagedBlocks::overwrite(int block) {
+  check_block(block);
+  check_not_held(block);
+  const Stopwatch waited(counters_.seconds_waited);
+  Buffer* buffer = buffer_of(block);
+  if (buffer == nullptr) {
+    buffer = &wait_for_idle();
+  } else {
+    settle(*buffer);
+  }
+  return hold(*buffer, block);
+}
+
+std::span<std::byte> StagedBlocks::hold(Buffer& buffer, int block) {
   buffer = {.state = State::Held, .block = block};
-  return memory.first(
-      static_cast<std::size_t>(block_bytes_[static_cast<std::size_t>(block)]));
+  return memory_of(buffer, block)
+      .first(static_cast<std::size_t>(
+          block_bytes_[static_cast<std::size_t>(block)]));
+}
+
+void StagedBlocks::check_not_held(int block) {
+  const Buffer* const buffer = buffer_of(block);
+  if (buffer != nullptr && buffer->state == State::Held) {
+    throw std::logic_error(fmt::format(
+        "[StagedBlocks] block {} is held already; release it first.", block));
+  }
 }
 
 /// A buffer that has the bytes of the block and is in no transfer, or a free
 /// one where the block was never written.
 StagedBlocks::Buffer& StagedBlocks::bring(int block) {
+  check_not_held(block);
   const Stopwatch waited(counters_.seconds_waited);
   Buffer* buffer = buffer_of(block);
-  if (buffer != nullptr && buffer->state == State::Held) {
-    throw std::logic_error(fmt::format(
-        "[StagedBlocks] block {} is held already; release it first.", block));
-  }
   if (buffer == nullptr) {
     buffer = &wait_for_idle();
     if (!written_[static_cast<std::size_t>(block)]) {
@@ -155,22 +193,33 @@ void StagedBlocks::flush() {
   }
 }
 
+void StagedBlocks::forget(int first, int last) {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.block < first || buffer.block >= last) {
+      continue;
+    }
+    if (buffer.state == State::Held) {
+      throw std::logic_error(fmt::format(
+          "[StagedBlocks] block {} is held, and to be seen or changed in the "
+          "store; release it first.",
+          buffer.block));
+    }
+    settle(buffer);
+    buffer = Buffer();
+  }
+}
+
 std::shared_ptr<std::byte> StagedBlocks::map(int first, int last) {
+  forget(first, last);
   for (int block = first; block < last; ++block) {
     check_block(block);
     written_[static_cast<std::size_t>(block)] = true;  // as far as is known
-    Buffer* const buffer = buffer_of(block);
-    if (buffer == nullptr) {
-      continue;
-    }
-    if (buffer->state == State::Held) {
-      throw std::logic_error(fmt::format(
-          "[StagedBlocks] block {} is mapped while it is held.", block));
-    }
-    settle(*buffer);
-    *buffer = Buffer();  // its bytes may change below it
   }
   return store_->map(first, last);
+}
+
+int StagedBlocks::num_promised() const {
+  return static_cast<int>(std::ranges::count(buffers_, true, &Buffer::wanted));
 }
 
 std::int64_t StagedBlocks::buffer_bytes() const {

@@ -48,8 +48,8 @@ struct OffloadCounters : OffloadTraffic {
 ///       moments.release(unit, Use::Changed);
 ///     }
 ///
-/// Memory   `buffers` times the largest block, rounded up to kOffloadAlignment;
-///          taken at once
+/// Memory   `buffers` times the largest block there may be, rounded up to
+///          kOffloadAlignment; taken at once
 /// Threads  one at a time; transfers go on without calls
 /// Throws   OffloadError where a transfer failed or took too long: also from
 ///          calls for another block, which were to get its buffer. It is thrown
@@ -59,15 +59,22 @@ class StagedBlocks {
  public:
   /// `block_bytes`: those with which the store was made. One buffer or more;
   /// two let one block be read or written while another is held, three do both.
+  /// Buffers have room for the largest of those blocks, and for `least_bytes`.
   ///
   /// Throws  OffloadError where the memory is not there
   StagedBlocks(std::unique_ptr<OffloadStore> store,
-               std::vector<std::int64_t> block_bytes, int buffers);
+               std::vector<std::int64_t> block_bytes, int buffers,
+               std::int64_t least_bytes = 0);
   /// Ends transfers that are under way. What was not flushed need not be in the
   /// store, which goes as well.
   ~StagedBlocks() = default;
   StagedBlocks(const StagedBlocks&) = delete;
   StagedBlocks& operator=(const StagedBlocks&) = delete;
+
+  /// Makes more blocks, of no more bytes than a buffer has.
+  ///
+  /// Throws  OffloadError where the store has no room
+  void add_blocks(const std::vector<std::int64_t>& block_bytes);
 
   /// Begins to read the block where that needs no waiting for a buffer; else
   /// does nothing. Whether acquire() will find the block there or on its way; a
@@ -82,12 +89,22 @@ class StagedBlocks {
   ///         buffers are held
   std::span<std::byte> acquire(int block);
 
+  /// The same for a block of which every byte is to be written: nothing is
+  /// read, and its bytes are of any value. Ends with release() as Changed.
+  std::span<std::byte> overwrite(int block);
+
   /// Ends the use of the block. Changed: begins to write it. Unchanged: its
   /// bytes are those that acquire() returned.
   void release(int block, Use use);
 
   /// Waits until every changed block is in the store.
   void flush();
+
+  /// Takes the buffers from blocks [first, last), once their transfers are
+  /// over: the store's bytes are about to change, or have, by another way.
+  ///
+  /// Throws  std::logic_error where one of them is held
+  void forget(int first, int last);
 
   /// The store's own memory of blocks [first, last), one after the other: to
   /// read and write many of them outside of buffers (OffloadStore::map).
@@ -96,9 +113,18 @@ class StagedBlocks {
   ///           released before its last use
   std::shared_ptr<std::byte> map(int first, int last);
 
+  [[nodiscard]] int num_blocks() const {
+    return static_cast<int>(block_bytes_.size());
+  }
+  [[nodiscard]] int num_buffers() const {
+    return static_cast<int>(buffers_.size());
+  }
+  /// Buffers that prefetch() promised to blocks which were not acquired yet.
+  [[nodiscard]] int num_promised() const;
   [[nodiscard]] std::int64_t buffer_bytes() const;
   [[nodiscard]] OffloadCounters counters() const;
   [[nodiscard]] const OffloadStore& store() const { return *store_; }
+  [[nodiscard]] OffloadStore& store() { return *store_; }
   /// See OffloadStore.
   void record_transfers(bool on) { store_->record_transfers(on); }
   std::vector<TransferSpan> take_transfers() {
@@ -125,9 +151,11 @@ class StagedBlocks {
   void start_read(Buffer& buffer, int block);
   [[nodiscard]] Buffer* find_idle();
   Buffer& wait_for_idle();
+  void check_not_held(int block);
   Buffer& bring(int block);
+  std::span<std::byte> hold(Buffer& buffer, int block);
 
-  const std::vector<std::int64_t> block_bytes_;
+  std::vector<std::int64_t> block_bytes_;
   const std::int64_t bytes_per_buffer_;
   std::vector<Buffer> buffers_;
   const detail::AlignedMemory memory_;

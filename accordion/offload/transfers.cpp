@@ -10,6 +10,11 @@ double seconds(std::chrono::steady_clock::duration time) {
 
 }  // namespace
 
+void Transfers::set_num_blocks(std::size_t num_blocks) {
+  const std::lock_guard lock(mutex_);
+  blocks_.resize(num_blocks);
+}
+
 void Transfers::begin(int block, Direction direction, int requests,
                       std::int64_t bytes) {
   const std::lock_guard lock(mutex_);

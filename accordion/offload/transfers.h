@@ -31,6 +31,9 @@ class Transfers {
  public:
   explicit Transfers(std::size_t num_blocks) : blocks_(num_blocks) {}
 
+  /// Blocks there are from now on, as many as before or more.
+  void set_num_blocks(std::size_t num_blocks);
+
   /// Requires  no request of the block is left
   void begin(int block, Direction direction, int requests, std::int64_t bytes);
   void finish(const Request& request, int error);

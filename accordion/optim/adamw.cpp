@@ -8,6 +8,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/optim/shard_cursor.h"
+
 namespace accordion {
 
 namespace {
@@ -101,6 +103,8 @@ void AdamW::add_shards(std::vector<FlatShard> flats) {
     shards_.push_back({.unit = flat.unit,
                        .parameters = flat.parameters,
                        .gradients = flat.gradients,
+                       .paged_parameters = flat.paged_parameters,
+                       .paged_gradients = flat.paged_gradients,
                        .moments = pager ? make_paged_moments(pager, i)
                                         : make_resident_moments(numel, options),
                        .ranges = ranges_of(flat)});
@@ -159,20 +163,29 @@ void AdamW::split_where_gradients_differ(Shard& shard) {
 }
 
 void AdamW::step(double gradient_scale) {
-  const at::NoGradGuard no_grad;
-  add_new_shards();
-  for (Shard& shard : shards_) {
-    step(shard, gradient_scale);
-  }
+  step_shards(nullptr, gradient_scale);
 }
 
 void AdamW::step_unit(const std::string& unit, double gradient_scale) {
+  step_shards(&unit, gradient_scale);
+}
+
+/// Of one unit; null: of all.
+void AdamW::step_shards(const std::string* unit, double gradient_scale) {
   const at::NoGradGuard no_grad;
   add_new_shards();
+  const std::shared_ptr<PagedArrays> pages = offloaded_shards(root_);
+  std::optional<PagedArrays::BufferedUse> use;
+  if (pages) {
+    use.emplace(*pages);
+  }
   for (Shard& shard : shards_) {
-    if (shard.unit == unit) {
+    if (unit == nullptr || shard.unit == *unit) {
       step(shard, gradient_scale);
     }
+  }
+  if (use) {
+    use->close();
   }
 }
 
@@ -188,11 +201,29 @@ void AdamW::step(Shard& shard, double gradient_scale) {
   if (due.empty()) {
     return;
   }
+  ShardCursor parameters(shard.parameters, shard.paged_parameters, Use::Changed,
+                         shard_order_);
+  ShardCursor gradients(shard.gradients, shard.paged_gradients, Use::Unchanged,
+                        shard_order_);
   shard.moments->visit([&](const MomentStretch& stretch) {
-    for (const Range* range : due) {
-      update(shard, *range, stretch, gradient_scale);
+    for (std::int64_t begin = stretch.begin; begin < stretch.end;) {
+      const std::int64_t end =
+          std::min({stretch.end, parameters.end_of_run(begin),
+                    gradients.end_of_run(begin)});
+      const auto moment = [&](const at::Tensor& of_stretch) {
+        return of_stretch.narrow(0, begin - stretch.begin, end - begin);
+      };
+      const Operands operands{begin, parameters.at(begin, end),
+                              gradients.at(begin, end), moment(stretch.first),
+                              moment(stretch.second)};
+      for (const Range* range : due) {
+        update(operands, *range, gradient_scale);
+      }
+      begin = end;
     }
   });
+  parameters.finish();
+  gradients.finish();
 }
 
 std::optional<AdamW::Moments> AdamW::moments(const std::string& parameter) {

@@ -15,8 +15,8 @@
 #include <torch/nn/pimpl.h>
 
 #include "accordion/fsdp/sharded_module.h"
+#include "accordion/offload/offload_target.h"
 #include "accordion/offload/staged_blocks.h"
-#include "accordion/optim/moments_offload.h"
 #include "accordion/optim/paged_moments.h"
 #include "accordion/optim/shard_moments.h"
 
@@ -47,7 +47,7 @@ struct AdamWOptions {
   bool stochastic_rounding = false;
   std::uint64_t rounding_seed = 0;  ///< the same on every rank
   /// Keeps the moments out of memory; unset: in it. The arithmetic is the same.
-  std::optional<MomentsOffload> offload = {};
+  std::optional<OffloadTarget> offload = {};
 };
 
 /// AdamW over the flat shards of a sharded module: one fused pass over a rank's
@@ -59,6 +59,8 @@ struct AdamWOptions {
 /// the first step that has its gradient. One that is frozen is not updated; it
 /// finds its moments again when it is no longer.
 ///
+/// What FsdpOptions::offload keeps out of memory is stepped block by block.
+///
 /// Requires  the module was passed to fully_shard, and outlives the optimizer
 /// Memory    two moments in moments_dtype: 2 * the shards' bytes where unset;
 ///           with `offload`, its buffers in their place
@@ -67,7 +69,8 @@ class AdamW {
  public:
   /// Throws c10::ValueError for an option out of range, moments or rounding
   /// that the parameters' dtype or device does not allow, or a module that is
-  /// not sharded; OffloadError where there is no room to offload to
+  /// not sharded; std::invalid_argument for a target of `offload` out of range,
+  /// OffloadError where it has no room
   AdamW(torch::nn::Module& root, AdamWOptions options);
   template <class Contained>
   AdamW(torch::nn::ModuleHolder<Contained>& root, AdamWOptions options)
@@ -123,13 +126,16 @@ class AdamW {
   };
   struct Shard {
     std::string unit;
-    torch::Tensor parameters;  // [numel]
-    torch::Tensor gradients;   // [numel]
+    torch::Tensor parameters;                    // [numel]
+    torch::Tensor gradients;                     // [numel]
+    std::optional<PagedShard> paged_parameters;  // FlatShard has both
+    std::optional<PagedShard> paged_gradients;
     std::unique_ptr<ShardMoments> moments;
     std::vector<Range> ranges;
   };
   /// What a step reads and writes; flat, of one length.
   struct Operands {
+    std::int64_t begin = 0;       // in the shard
     torch::Tensor parameters;     // [numel]
     torch::Tensor gradients;      // [numel], dtype of the parameters
     torch::Tensor first_moment;   // [numel]
@@ -141,11 +147,12 @@ class AdamW {
   [[nodiscard]] std::vector<Range> ranges_of(const FlatShard& flat) const;
   static std::vector<Range> split(const Range& range);
   static void split_where_gradients_differ(Shard& shard);
+  void step_shards(const std::string* unit, double gradient_scale);
   void step(Shard& shard, double gradient_scale);
-  void update(const Shard& shard, const Range& range,
-              const MomentStretch& stretch, double gradient_scale) const;
+  void update(const Operands& all, const Range& range,
+              double gradient_scale) const;
   void update_fused(const Operands& operands, const Range& range,
-                    std::int64_t begin, double gradient_scale) const;
+                    double gradient_scale) const;
   void update_by_torch(const Operands& operands, const Range& range,
                        double gradient_scale) const;
   [[nodiscard]] c10::ScalarType moments_dtype(const FlatShard& shard) const;
@@ -154,6 +161,7 @@ class AdamW {
   AdamWOptions options_;
   std::vector<Shard> shards_;
   std::vector<std::shared_ptr<MomentPager>> pagers_;  // one, before any thaw
+  BlockOrder shard_order_;  // of offloaded parameters and gradients
   std::unordered_set<const void*> known_shards_;  // by their parameters' memory
   std::optional<std::uint64_t> trainable_version_;  // when last looked
   std::int64_t state_bytes_ = 0;

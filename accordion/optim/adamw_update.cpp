@@ -129,22 +129,23 @@ c10::ScalarType AdamW::moments_dtype(const FlatShard& shard) const {
   return moments;
 }
 
-/// What of the range lies in the stretch.
-void AdamW::update(const Shard& shard, const Range& range,
-                   const MomentStretch& stretch, double gradient_scale) const {
-  const std::int64_t begin = std::max(range.begin, stretch.begin);
-  const std::int64_t numel = std::min(range.end, stretch.end) - begin;
+/// What of the range lies in the operands.
+void AdamW::update(const Operands& all, const Range& range,
+                   double gradient_scale) const {
+  const std::int64_t begin = std::max(range.begin, all.begin);
+  const std::int64_t numel =
+      std::min(range.end, all.begin + all.parameters.numel()) - begin;
   if (numel <= 0) {
     return;
   }
-  const Operands operands{
-      shard.parameters.narrow(0, begin, numel),
-      shard.gradients.narrow(0, begin, numel),
-      stretch.first.narrow(0, begin - stretch.begin, numel),
-      stretch.second.narrow(0, begin - stretch.begin, numel)};
+  const auto part = [&](const at::Tensor& of_all) {
+    return of_all.narrow(0, begin - all.begin, numel);
+  };
+  const Operands operands{begin, part(all.parameters), part(all.gradients),
+                          part(all.first_moment), part(all.second_moment)};
   if (has_fused_adamw(operands.parameters,
                       operands.first_moment.scalar_type())) {
-    update_fused(operands, range, begin, gradient_scale);
+    update_fused(operands, range, gradient_scale);
   } else {
     update_by_torch(operands, range, gradient_scale);
   }
@@ -163,9 +164,8 @@ void AdamW::update_by_torch(const Operands& operands, const Range& range,
                     /*amsgrad=*/false, /*maximize=*/false);
 }
 
-/// `begin`: of the operands, in the shard.
 void AdamW::update_fused(const Operands& operands, const Range& range,
-                         std::int64_t begin, double gradient_scale) const {
+                         double gradient_scale) const {
   const auto t = static_cast<double>(range.steps);
   const double decay = range.decays ? options_.weight_decay : 0.0;
   const kernels::AdamWStep step{
@@ -187,7 +187,7 @@ void AdamW::update_fused(const Operands& operands, const Range& range,
   // Piece by piece: elements are numbered within their parameter.
   for (std::size_t i = 0; i < range.pieces.size(); ++i) {
     const LocalParameter& piece = range.pieces[i];
-    const std::int64_t offset = range.offsets[i] - begin;
+    const std::int64_t offset = range.offsets[i] - operands.begin;
     const std::int64_t from = std::max<std::int64_t>(offset, 0);
     const std::int64_t to = std::min(offset + piece.piece.numel(), numel);
     if (from < to) {

@@ -11,7 +11,7 @@
 #include "accordion/fsdp/unit_discovery.h"
 #include "accordion/models/llama.h"
 #include "accordion/module/meta_init.h"
-#include "accordion/optim/moments_offload.h"
+#include "accordion/offload/offload_target.h"
 #include "accordion/train/activation_estimate.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/planned_schedule.h"
@@ -37,7 +37,7 @@ std::int64_t moment_bytes(const TrainConfig& config, const Section& section) {
 
 /// Of offloaded moments, of which a piece has at most `largest` bytes.
 std::int64_t staging_bytes(std::int64_t largest) {
-  const MomentsOffload offload;
+  const OffloadTarget offload;
   return offload.buffers *
          std::min(offload.block_bytes, offload_aligned(largest));
 }

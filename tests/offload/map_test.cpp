@@ -115,7 +115,7 @@ TEST(Map, OfABlockThatIsHeldIsAnError) {
     StagedBlocks blocks(std::move(store), kSizes, 2);
     (void)blocks.acquire(3);
     EXPECT_THAT(message_of<std::logic_error>([&] { blocks.map(2, 5); }),
-                HasSubstr("block 3 is mapped while it is held"));
+                HasSubstr("block 3 is held, and to be seen"));
     EXPECT_THAT(message_of<std::logic_error>([&] { blocks.map(4, 6); }),
                 HasSubstr("there is no block 5"));
   });

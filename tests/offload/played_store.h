@@ -16,6 +16,9 @@ namespace accordion::testing {
 class PlayedStore final : public OffloadStore {
  public:
   explicit PlayedStore(const std::vector<std::int64_t>& block_bytes) {
+    add_blocks(block_bytes);
+  }
+  void add_blocks(const std::vector<std::int64_t>& block_bytes) override {
     for (const std::int64_t bytes : block_bytes) {
       blocks_.push_back(
           {.bytes = std::vector<std::byte>(
@@ -52,6 +55,7 @@ class PlayedStore final : public OffloadStore {
   std::shared_ptr<std::byte> map(int first, int /*last*/) override {
     return {std::shared_ptr<void>(), at(first).bytes.data()};
   }
+  void page_out(int /*first*/, int /*last*/, std::byte* /*mapped*/) override {}
   [[nodiscard]] std::string describe() const override { return "played"; }
   [[nodiscard]] std::int64_t held_bytes() const override { return 0; }
   void record_transfers(bool /*on*/) override {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Moments that are not in memory: the same numbers, in other places.
-#include "accordion/optim/moments_offload.h"
+#include "accordion/offload/offload_target.h"
 
 #include <filesystem>
 #include <limits>
@@ -48,8 +48,8 @@ struct Case {
   bool in_backward = false;
 };
 
-MomentsOffload offload_of(const Case& c, HostPool& pool) {
-  MomentsOffload offload =
+OffloadTarget offload_of(const Case& c, HostPool& pool) {
+  OffloadTarget offload =
       c.place == Place::Host
           ? offload_to_host(pool)
           : offload_to_nvme(std::filesystem::temp_directory_path());
@@ -230,16 +230,16 @@ TEST(MomentsOffload, MistakesAreNamed) {
       change(*options.offload);
       return message_of<std::exception>([&] { AdamW(net, options); });
     };
-    EXPECT_THAT(error_with([](MomentsOffload& o) { o.block_bytes = 1000; }),
+    EXPECT_THAT(error_with([](OffloadTarget& o) { o.block_bytes = 1000; }),
                 HasSubstr("block_bytes is 1000; give a multiple of 4096"));
-    EXPECT_THAT(error_with([](MomentsOffload& o) { o.buffers = 1; }),
-                HasSubstr("buffers is 1; both moments"));
-    EXPECT_THAT(error_with([](MomentsOffload& o) {
+    EXPECT_THAT(error_with([](OffloadTarget& o) { o.buffers = 1; }),
+                HasSubstr("buffers is 1; what is used together"));
+    EXPECT_THAT(error_with([](OffloadTarget& o) {
                   o.make_store = offload_to_nvme("/no/such").make_store;
                 }),
                 HasSubstr("/no/such"));
     HostPool small(4096);
-    EXPECT_THAT(error_with([&](MomentsOffload& o) {
+    EXPECT_THAT(error_with([&](OffloadTarget& o) {
                   o.make_store = offload_to_host(small).make_store;
                 }),
                 HasSubstr("raise the limit of the pool"));
