@@ -164,6 +164,21 @@ std::int64_t sum_of_numel(const Items& items) {
   return sum;
 }
 
+std::vector<std::string> offloaded_by(const FsdpOptions& options) {
+  std::vector<std::string> names;
+  if (options.offload && options.offload->gradients) {
+    names.emplace_back("gradients");
+  }
+  if (options.offload && options.offload->parameters) {
+    names.emplace_back("parameters");
+  }
+  if (options.activation_checkpointing &&
+      options.activation_checkpointing->offload) {
+    names.emplace_back("activations");
+  }
+  return names;
+}
+
 }  // namespace
 
 std::int64_t ParameterDescription::numel() const {
@@ -191,6 +206,7 @@ ModuleDescription describe(const torch::nn::Module& root) {
       .prefetch = state.options.prefetch,
       .prefetch_bytes = state.options.prefetch_bytes,
       .step_in_backward = state.options.step_in_backward,
+      .offloaded = offloaded_by(state.options),
       .ignored = ignored_parameters(state, registry),
       .bytes = sharded_bytes(root)};
   for (std::size_t i = 0; i < executor.units().size(); ++i) {

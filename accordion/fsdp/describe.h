@@ -58,6 +58,8 @@ struct ModuleDescription {
   int prefetch = 1;
   std::int64_t prefetch_bytes = 0;
   bool step_in_backward = false;
+  /// What is kept out of memory: "gradients", "parameters", "activations".
+  std::vector<std::string> offloaded = {};
   std::vector<UnitDescription> units = {};  ///< outer before inner
   /// Parameters that were left alone; of these, names and shapes.
   std::vector<ParameterDescription> ignored = {};

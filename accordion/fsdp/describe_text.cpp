@@ -87,6 +87,9 @@ void write_head(std::string& text, const ModuleDescription& net) {
   if (net.step_in_backward) {
     text += ", steps in backward";
   }
+  for (const std::string& what : net.offloaded) {
+    fmt::format_to(out, ", {} offloaded", what);
+  }
   precision("parameters", net.precision.param_dtype);
   precision("reduction", net.precision.reduce_dtype);
   precision("outputs", net.precision.output_dtype);

@@ -51,6 +51,11 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
       pages_(options.offload ? std::make_shared<PagedArrays>(
                                    options.offload->to, "fully_shard")
                              : nullptr),
+      activations_(options.activation_checkpointing &&
+                           options.activation_checkpointing->offload
+                       ? std::make_shared<OffloadedActivations>(
+                             *options.activation_checkpointing->offload)
+                       : nullptr),
       progress_(plans.size()),
       pools_(std::move(pools)),
       world_(std::move(world)),
@@ -234,6 +239,13 @@ torch::autograd::edge_list Executor::recomputed_edges(int unit) {
     edges.emplace_back(recomputed_[static_cast<std::size_t>(read)], 0);
   }
   return edges;
+}
+
+/// Not in backward, which needs what it makes at once.
+std::unique_ptr<KeptTensor> Executor::keep_argument(
+    const at::Tensor& argument) {
+  return activations_ && !inside_backward() ? activations_->keep(argument)
+                                            : nullptr;
 }
 
 void Executor::before_recompute(int unit) {

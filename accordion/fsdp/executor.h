@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accordion/fsdp/fsdp_unit.h"
+#include "accordion/fsdp/offloaded_activations.h"
 #include "accordion/fsdp/options.h"
 #include "accordion/fsdp/rank_turns.h"
 #include "accordion/fsdp/schedule_cache.h"
@@ -76,6 +77,14 @@ class Executor : public FsdpUnit::Listener,
   [[nodiscard]] const std::shared_ptr<PagedArrays>& pages() const {
     return pages_;
   }
+  [[nodiscard]] bool offloads_parameters() const {
+    return options_.offload && options_.offload->parameters;
+  }
+  /// What is offloaded of activations; null where nothing is.
+  [[nodiscard]] const std::shared_ptr<OffloadedActivations>& activations()
+      const {
+    return activations_;
+  }
   /// What the last pass followed or, where it had none, recorded.
   [[nodiscard]] const StepSchedule& schedule() const { return schedule_; }
   void set_schedule(StepSchedule schedule);
@@ -101,6 +110,8 @@ class Executor : public FsdpUnit::Listener,
 
   /// See UnitHooks.
   [[nodiscard]] torch::autograd::edge_list recomputed_edges(int unit);
+  [[nodiscard]] std::unique_ptr<KeptTensor> keep_argument(
+      const at::Tensor& argument);
   void before_recompute(int unit);
   void after_recompute(int unit) noexcept;
 
@@ -218,6 +229,7 @@ class Executor : public FsdpUnit::Listener,
   FsdpOptions options_;
   std::shared_ptr<PagedArrays> pages_;
   std::optional<PagedArrays::BufferedUse> pages_use_;  // while a pass is open
+  std::shared_ptr<OffloadedActivations> activations_;
   std::vector<std::shared_ptr<FsdpUnit>> units_;
   std::vector<UnitSettings> settings_;
   std::vector<std::vector<int>> reads_;  // by unit, see UnitPlan

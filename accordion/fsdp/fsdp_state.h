@@ -43,6 +43,10 @@ class FsdpHooks final : public UnitHooks {
   [[nodiscard]] torch::autograd::edge_list recomputed_edges() override {
     return state_->executor->recomputed_edges(unit_);
   }
+  std::unique_ptr<KeptTensor> keep_argument(
+      const at::Tensor& argument) override {
+    return state_->executor->keep_argument(argument);
+  }
   void before_recompute() override {
     state_->executor->before_recompute(unit_);
   }

@@ -189,7 +189,8 @@ std::vector<bool> checkpointed_units(const WrappedUnits& wrapped,
   if (!options.activation_checkpointing) {
     return result;
   }
-  const auto& [policy, every] = *options.activation_checkpointing;
+  const WrapPolicy& policy = options.activation_checkpointing->units;
+  const std::int64_t every = options.activation_checkpointing->every;
   std::int64_t chosen = 0;
   for (std::size_t i = 0; i < wrapped.units.size(); ++i) {
     const UnitMembers& unit = wrapped.units[i];

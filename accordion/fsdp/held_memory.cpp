@@ -30,6 +30,11 @@ ShardedBytes sharded_bytes(const Executor& executor) {
   bytes.gradients += executor.pools().gradient_shards.allocated_bytes();
   if (const auto& pages = executor.pages()) {
     bytes.offload_buffers = pages->blocks().buffer_bytes();
+    (executor.offloads_parameters() ? bytes.parameters : bytes.gradients) +=
+        bytes.offload_buffers;
+  }
+  if (const auto& activations = executor.activations()) {
+    bytes.activation_buffers = activations->pages().blocks().buffer_bytes();
   }
   bytes.parameter_slots = executor.pools().parameters.allocated_bytes();
   bytes.gradient_slots = executor.pools().gradients.allocated_bytes();

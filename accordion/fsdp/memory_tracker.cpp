@@ -66,6 +66,7 @@ MemoryTracker::Known MemoryTracker::known() const {
       bytes.parameter_slots / sharing_ranks_ + bytes.whole_copies;
   known.bytes.gradients = bytes.gradients;
   known.bytes.communication_buffers = bytes.gradient_slots;
+  known.bytes.activations = bytes.activation_buffers;
   for_each_held_tensor(*executor, [&](const at::Tensor& tensor) {
     if (const auto phase = meter_.phase_of(tensor.storage().data())) {
       known.counted.by_phase[static_cast<std::size_t>(*phase)] +=
@@ -79,7 +80,7 @@ MemoryByKind MemoryTracker::by_kind(const Known& known,
                                     const AllocatedBytes& live) {
   MemoryByKind result = known.bytes;
   // `live` may be of a moment when some of what is known was not there yet.
-  result.activations =
+  result.activations +=
       std::max<std::int64_t>(0, live.in_passes() - known.counted.in_passes());
   result.other = std::max<std::int64_t>(
       0, live.outside() - known.counted.outside() - known.optimizer_tensors);

@@ -75,6 +75,10 @@ enum class ParameterPlacement {
 struct ActivationCheckpointing {
   WrapPolicy units = {};   ///< which units; default: all but the root
   std::int64_t every = 1;  ///< of those, every n-th in order of registration
+  /// Keeps the arguments that are saved out of memory too, as far as gradients
+  /// go through them: written behind in forward, read ahead in backward, in a
+  /// store of their own. Unset: in memory.
+  std::optional<OffloadTarget> offload = std::nullopt;
 };
 
 /// What of a rank's shards is kept out of memory, in blocks of a store that

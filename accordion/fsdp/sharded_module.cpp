@@ -184,6 +184,15 @@ std::shared_ptr<PagedArrays> offloaded_shards(const torch::nn::Module& root) {
   return unsettled_state(root, "offloaded_shards").executor->pages();
 }
 
+std::shared_ptr<PagedArrays> offloaded_activations(
+    const torch::nn::Module& root) {
+  const auto& activations =
+      unsettled_state(root, "offloaded_activations").executor->activations();
+  return activations
+             ? std::shared_ptr<PagedArrays>(activations, &activations->pages())
+             : nullptr;
+}
+
 std::uint64_t trainable_version(const torch::nn::Module& root) {
   return unsettled_state(root, "trainable_version")
       .executor->trainable_version();

@@ -92,6 +92,10 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root);
 /// FsdpOptions::offload. May be called anywhere.
 std::shared_ptr<PagedArrays> offloaded_shards(const torch::nn::Module& root);
 
+/// The same of activations (ActivationCheckpointing::offload).
+std::shared_ptr<PagedArrays> offloaded_activations(
+    const torch::nn::Module& root);
+
 /// Grows when a pass began with other parameters trainable than the one before:
 /// flat_shards may then have gradients where it had none. Cheap.
 std::uint64_t trainable_version(const torch::nn::Module& root);
@@ -127,8 +131,11 @@ struct ShardedBytes {
   /// Of the shards; with FsdpOptions::step_in_backward or ::offload, the slots
   /// in which they wait for their step, or to be offloaded.
   std::int64_t gradients = 0;
-  /// Through which offloaded shards pass.
+  /// Of those, buffers through which offloaded shards pass: of parameters where
+  /// they are offloaded, else of gradients.
   std::int64_t offload_buffers = 0;
+  /// Buffers through which offloaded activations pass.
+  std::int64_t activation_buffers = 0;
   /// Copies of replicated parameters in param_dtype, and what neighbours keep
   /// between forward and backward (FsdpOptions::reshard_to_ranks).
   std::int64_t whole_copies = 0;

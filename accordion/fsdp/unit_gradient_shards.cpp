@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The part of FsdpUnit that holds sharded gradients: for good, or in a slot
-// from their reduction to the unit's step or to where they are offloaded.
+// from their reduction to the unit's step or to where they are offloaded; and
+// what reductions add to.
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -43,6 +44,42 @@ void FsdpUnit::bind_gradient_shards(CommBuffer* slot) {
     }
   }
   gradient_shard_slot_ = slot;
+}
+
+/// Whether the reduction adds to the section's gradient, which is then loaded.
+/// Where zero_grad left some parameters without a gradient, their part of it is
+/// zeroed.
+bool FsdpUnit::prepare_accumulation(const SectionState& section) {
+  if (partial_) {
+    return true;  // shown to nobody yet, so zero_grad did not mean it
+  }
+  bool any = false;
+  bool written = false;
+  std::vector<ShardedParameter*> without;
+  for (const int i : section.layout->parameters) {
+    ShardedParameter& parameter = parameters_[static_cast<std::size_t>(i)];
+    if (!parameter.requires_grad()) {
+      continue;
+    }
+    const at::Tensor& gradient = parameter.tensor().grad();
+    written |= gradient.defined() &&
+               !gradient.is_same(parameter.faces().piece_gradient);
+    if (parameter.adopt_gradient()) {
+      any = true;
+    } else {
+      without.push_back(&parameter);
+    }
+  }
+  if (any) {
+    for (const ShardedParameter* parameter : without) {
+      parameter->faces().piece_gradient.zero_();
+      written = true;
+    }
+  }
+  if (written) {
+    forget_gradient(section);
+  }
+  return any;
 }
 
 CommBuffer& FsdpUnit::free_gradient_shards() {

@@ -196,42 +196,6 @@ void FsdpUnit::zero_missing_gradients() {
   }
 }
 
-/// Whether the reduction adds to the section's gradient, which is then loaded.
-/// Where zero_grad left some parameters without a gradient, their part of it is
-/// zeroed.
-bool FsdpUnit::prepare_accumulation(const SectionState& section) {
-  if (partial_) {
-    return true;  // shown to nobody yet, so zero_grad did not mean it
-  }
-  bool any = false;
-  bool written = false;
-  std::vector<ShardedParameter*> without;
-  for (const int i : section.layout->parameters) {
-    ShardedParameter& parameter = parameters_[static_cast<std::size_t>(i)];
-    if (!parameter.requires_grad()) {
-      continue;
-    }
-    const at::Tensor& gradient = parameter.tensor().grad();
-    written |= gradient.defined() &&
-               !gradient.is_same(parameter.faces().piece_gradient);
-    if (parameter.adopt_gradient()) {
-      any = true;
-    } else {
-      without.push_back(&parameter);
-    }
-  }
-  if (any) {
-    for (const ShardedParameter* parameter : without) {
-      parameter->faces().piece_gradient.zero_();
-      written = true;
-    }
-  }
-  if (written) {
-    forget_gradient(section);
-  }
-  return any;
-}
-
 void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
   TORCH_INTERNAL_ASSERT(gradient_state_ == GradientState::Collecting ||
                             gradient_state_ == GradientState::Whole,

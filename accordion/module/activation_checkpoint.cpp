@@ -7,6 +7,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -153,8 +154,8 @@ class CheckpointNode final : public Node {
     for (const at::Tensor* result : results) {
       results_.emplace_back(*result);
     }
+    keep(arguments);
     for (const at::Tensor& argument : arguments) {
-      arguments_.emplace_back(argument, /*is_output=*/false);
       wants_gradient_.push_back(argument.requires_grad());
       if (argument.requires_grad()) {
         add_next_edge(torch::autograd::impl::gradient_edge(argument));
@@ -180,7 +181,8 @@ class CheckpointNode final : public Node {
     std::vector<at::Tensor> arguments;
     std::vector<at::Tensor> wanted;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      const at::Tensor saved = arguments_[i].unpack();
+      const at::Tensor saved =
+          kept_[i] ? kept_[i]->get() : arguments_[i].unpack();
       if (wants_gradient_[i]) {
         wanted.push_back(with_node_behind(saved, make_node<Capture>()));
         arguments.push_back(wanted.back());
@@ -201,12 +203,26 @@ class CheckpointNode final : public Node {
   void release_variables() override {
     const std::lock_guard lock(mutex_);
     arguments_.clear();
+    kept_.clear();
     again_.reset();
   }
 
   std::string name() const override { return "accordion::checkpoint"; }
 
  private:
+  /// In memory, or where the unit wants them.
+  void keep(std::span<const at::Tensor> arguments) {
+    std::vector<bool> elsewhere;
+    for (const at::Tensor& argument : arguments) {
+      kept_.push_back(unit_ ? unit_->keep_argument(argument) : nullptr);
+      elsewhere.push_back(kept_.back() != nullptr);
+      arguments_.push_back(elsewhere.back()
+                               ? SavedVariable()
+                               : SavedVariable(argument, /*is_output=*/false));
+    }
+    again_->let_go(elsewhere);
+  }
+
   std::vector<at::Tensor> call_again(std::span<const at::Tensor> arguments) {
     const SecondCall second_call(*context_);
     const RecomputeScope scope(unit_.get());
@@ -262,7 +278,8 @@ class CheckpointNode final : public Node {
   std::unique_ptr<CallAgain> again_;
   std::shared_ptr<UnitHooks> unit_;
   std::vector<Result> results_;
-  std::vector<SavedVariable> arguments_;
+  std::vector<SavedVariable> arguments_;  // undefined where kept elsewhere
+  std::vector<std::unique_ptr<KeptTensor>> kept_;  // null where in memory
   std::vector<bool> wants_gradient_;
 };
 
@@ -281,6 +298,10 @@ std::shared_ptr<const CallContext> call_context(
     context->devices.push_back(device_context(device));
   }
   return context;
+}
+
+at::Tensor stand_in() {
+  return at::empty({0});
 }
 
 FirstCall::FirstCall() : before_(is_first_call) {

@@ -32,12 +32,17 @@ class CallAgain {
   /// The tensors in the result, with `inputs` in place of the tensors among the
   /// arguments.
   virtual std::vector<at::Tensor> run(std::span<const at::Tensor> inputs) = 0;
+  /// Lets go of tensors among the arguments, those that are `kept` elsewhere.
+  virtual void let_go(const std::vector<bool>& kept) = 0;
 };
 
 /// What results depend on besides arguments: random numbers and autocast.
 struct CallContext;
 std::shared_ptr<const CallContext> call_context(
     std::span<const at::Tensor> inputs);
+
+/// In place of a tensor that is kept elsewhere.
+at::Tensor stand_in();
 
 /// While it lives, this thread makes the first of the two calls.
 class FirstCall {
@@ -93,6 +98,15 @@ class CallAgainOf final : public CallAgain {
     for_each_tensor(arguments, [&](at::Tensor& t) { t = *input++; });
     auto result = function_(arguments);
     return tensors_of(result);
+  }
+
+  void let_go(const std::vector<bool>& kept) override {
+    std::size_t i = 0;
+    for_each_tensor(arguments_, [&](at::Tensor& t) {
+      if (kept[i++]) {
+        t = stand_in();  // undefined ones are not counted as tensors
+      }
+    });
   }
 
  private:

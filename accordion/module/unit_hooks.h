@@ -9,6 +9,14 @@
 
 namespace accordion {
 
+/// A tensor that is kept for backward elsewhere than in memory.
+class KeptTensor {
+ public:
+  virtual ~KeptTensor() = default;
+  /// A copy of what it was, without its graph. May be called several times.
+  virtual at::Tensor get() = 0;
+};
+
 /// What a Unit calls around its forward. Implemented by fsdp/; a unit without
 /// hooks is the plain module.
 class UnitHooks {
@@ -34,6 +42,10 @@ class UnitHooks {
   /// Where backward goes from a checkpointed call of this unit's forward, or in
   /// it, once the gradients of the parameters that it read are there.
   [[nodiscard]] virtual torch::autograd::edge_list recomputed_edges() = 0;
+  /// Keeps an argument of such a call of this unit's forward for backward;
+  /// null: it is to stay in memory.
+  virtual std::unique_ptr<KeptTensor> keep_argument(
+      const at::Tensor& argument) = 0;
   virtual void before_recompute() = 0;
   virtual void after_recompute() noexcept = 0;
 };

@@ -13,14 +13,17 @@ namespace accordion {
 /// Units  bytes, padding included. Memory that ranks of a host share counts for
 ///        each with its part, so that the ranks add up to what the host holds.
 struct MemoryByKind {
-  std::int64_t sharded_parameters = 0;  ///< this rank's pieces, stored dtype
+  /// This rank's pieces in the stored dtype or, where they are offloaded, the
+  /// buffers through which shards pass.
+  std::int64_t sharded_parameters = 0;
   /// Slots that units are gathered into, in use or not, and whole copies that
   /// stay: of replicated parameters in param_dtype, and of neighbours
   /// (FsdpOptions::reshard_to_ranks).
   std::int64_t unsharded_parameters = 0;
-  std::int64_t gradients = 0;  ///< of the pieces
+  std::int64_t gradients = 0;  ///< of the pieces; the same for them
   std::int64_t optimizer = 0;  ///< its state
-  /// What forward and backward allocate: saved for backward, or on the way.
+  /// What forward and backward allocate: saved for backward, or on the way; and
+  /// the buffers through which offloaded ones pass.
   std::int64_t activations = 0;
   /// Slots of whole gradients on their way to a reduction, in use or not.
   std::int64_t communication_buffers = 0;

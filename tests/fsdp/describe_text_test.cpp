@@ -119,5 +119,18 @@ TEST(DescribeText, SaysWhatTradesMemory) {
   expect_in(text, "gradients 256 B, activations recomputed\n");
 }
 
+TEST(DescribeText, SaysWhatIsOffloaded) {
+  HostPool pool(1 << 20);
+  Unit<Small> net;
+  fully_shard(net, DeviceMesh::over(make_fake_communicator(1, 2)),
+              {.offload = OffloadPolicy{.to = offload_to_host(pool),
+                                        .parameters = true},
+               .activation_checkpointing =
+                   ActivationCheckpointing{.offload = offload_to_host(pool)}});
+  expect_in(to_text(describe(net)),
+            "prefetch 1, gradients offloaded, parameters offloaded, "
+            "activations offloaded\n");
+}
+
 }  // namespace
 }  // namespace accordion

@@ -27,6 +27,10 @@ struct RecordingHooks : UnitHooks {
   void forward_threw() noexcept override { ++threw; }
   bool checkpoints() const override { return false; }
   torch::autograd::edge_list recomputed_edges() override { return {}; }
+  std::unique_ptr<KeptTensor> keep_argument(
+      const at::Tensor& /*argument*/) override {
+    return nullptr;
+  }
   void before_recompute() override {}
   void after_recompute() noexcept override {}
 };
