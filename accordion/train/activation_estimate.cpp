@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "accordion/offload/offload_target.h"
+
 namespace accordion {
 namespace {
 
@@ -66,10 +68,14 @@ std::int64_t estimated_activations(const LlamaConfig& model,
   const std::int64_t layers = model.num_hidden_layers;
   const std::int64_t checkpointed = every == 0 ? 0 : layers / every;
   const bool selective = config.memory.activation_checkpointing == "selective";
+  // Offloaded inputs pass through buffers, and come back one at a time.
+  const std::int64_t inputs = config.memory.offload_activations
+                                  ? OffloadTarget().buffer_bytes() + of.hidden()
+                                  : checkpointed * of.hidden();
   const std::int64_t saved =
       (layers - checkpointed) *
           (selective ? of.selective_layer() : of.layer()) +
-      checkpointed * of.hidden();
+      inputs;
   // The last layer may have to be made again before its backward.
   const bool last_again = every > 0 && layers % every == 0;
   const std::int64_t in_layer =

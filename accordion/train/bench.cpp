@@ -77,7 +77,7 @@ class Bench {
     return to_trace_json(
         *trace_, units, world_.rank(),
         {.memory = memory_timeline(*trace_, step_.tracker().samples(), units),
-         .transfers = step_.optimizer().take_transfers()});
+         .transfers = step_.offloaded().take_transfers()});
   }
 
   void take(std::int64_t step) {

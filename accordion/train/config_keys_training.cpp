@@ -249,13 +249,24 @@ std::vector<ConfigKey> training_keys() {
               "after it, not those before. For one microbatch a step."},
       {.name = "memory.offload",
        .field = ACCORDION_FIELD(memory.offload),
-       .doc = "What is kept out of memory. none. optimizer: AdamW's moments, "
-              "which are read ahead and written behind as they are stepped. "
-              "Needs checkpoint.async = false.",
-       .choices = {"none", "optimizer"}},
+       .doc =
+           "What is kept out of memory, read ahead and written behind. none. "
+           "optimizer: AdamW's moments. gradients: those, and the sharded "
+           "gradients from their reduction to the step; with "
+           "memory.optimizer_in_backward none are left to offload, so use "
+           "another. parameters: those, and the sharded parameters, which "
+           "are read before each all-gather. Needs checkpoint.async = "
+           "false.",
+       .choices = {"none", "optimizer", "gradients", "parameters"}},
+      {.name = "memory.offload_activations",
+       .field = ACCORDION_FIELD(memory.offload_activations),
+       .doc = "Moves the inputs of layers that keep nothing else "
+              "(memory.activation_checkpointing = \"full\", or every n-th) to "
+              "memory.offload_to, from forward to backward."},
       {.name = "memory.offload_to",
        .field = ACCORDION_FIELD(memory.offload_to),
-       .doc = "Where memory.offload moves it. nvme: the disk of the working "
+       .doc = "Where memory.offload and memory.offload_activations move it. "
+              "nvme: the disk of the working "
               "folder; or a folder, whose disk serves. In files without a "
               "name, gone with the process. host: the memory of a device's "
               "host, not for a CPU, where that is the memory itself.",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/train/config_options.h"
 
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -81,11 +82,26 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
       every > 0) {
     options.activation_checkpointing = ActivationCheckpointing{
         .units = wrap_types<DecoderLayerImpl>(), .every = every};
+    if (config.memory.offload_activations) {
+      options.activation_checkpointing->offload = offload_target(config);
+    }
   }
   options.step_in_backward = config.memory.optimizer_in_backward;
+  const bool parameters = config.memory.offload == "parameters";
+  if (parameters || config.memory.offload == "gradients") {
+    options.offload = OffloadPolicy{.to = offload_target(config),
+                                    .gradients = !options.step_in_backward,
+                                    .parameters = parameters};
+  }
   // Values come from the seed alone, or are filled in after sharding.
   options.verify_parameters = false;
   return options;
+}
+
+OffloadTarget offload_target(const TrainConfig& config) {
+  const std::string& to = config.memory.offload_to;
+  return offload_to_nvme(to == "nvme" ? std::filesystem::current_path()
+                                      : std::filesystem::path(to));
 }
 
 std::vector<MeshAxis> mesh_axes(const TrainConfig& config,

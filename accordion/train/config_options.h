@@ -6,6 +6,7 @@
 #include "accordion/comm/mesh_grid.h"
 #include "accordion/comm/rendezvous.h"
 #include "accordion/fsdp/options.h"
+#include "accordion/offload/offload_target.h"
 #include "accordion/train/lr_schedule.h"
 #include "accordion/train/train_config.h"
 
@@ -13,6 +14,8 @@ namespace accordion {
 
 /// The parts of a configuration in the words of the libraries that act on them.
 FsdpOptions fsdp_options(const TrainConfig& config);
+/// Where memory.offload_to says.
+OffloadTarget offload_target(const TrainConfig& config);
 LrSchedule lr_schedule(const TrainConfig& config);
 
 /// The axes of the run's mesh: "shard", with "replicate" around it where there

@@ -91,6 +91,8 @@ class Alternatives {
     other = config_;
     other.memory.offload = "optimizer";
     consider("memory.offload = \"optimizer\"", other);
+    other.memory.offload = "parameters";
+    consider("memory.offload = \"parameters\"", other);
     if (config_.train.grad_accumulation == 1) {
       other = config_;
       other.memory.optimizer_in_backward = true;

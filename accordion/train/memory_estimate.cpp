@@ -48,9 +48,14 @@ void add_section(MemoryByKind& memory, const Section& section,
                  int ranks) {
   const std::int64_t piece =
       section.numel_per_rank * element_bytes(section.stored_dtype);
-  memory.sharded_parameters += piece;
+  const bool cut = ranks == 1 || section.placement == Placement::Shard;
+  const bool offloads = options.offload && cut;
+  memory.sharded_parameters +=
+      offloads && options.offload->parameters ? 0 : piece;
   if (section.requires_grad) {
-    memory.gradients += options.step_in_backward ? 0 : piece;
+    const bool stays =
+        !options.step_in_backward && !(offloads && options.offload->gradients);
+    memory.gradients += stays ? piece : 0;
     memory.optimizer += 2 * moment_bytes(config, section);
   }
   const std::int64_t whole =
@@ -118,6 +123,11 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
   }
   if (config.memory.offload != "none") {
     memory.optimizer = staging_bytes(largest_moment);
+  }
+  if (options.offload) {
+    (options.offload->parameters ? memory.sharded_parameters
+                                 : memory.gradients) +=
+        options.offload->to.buffer_bytes();
   }
   Buffers parameters;
   Buffers gradients;

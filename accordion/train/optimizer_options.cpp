@@ -2,7 +2,8 @@
 #include "accordion/train/optimizer_options.h"
 
 #include <cstdint>
-#include <filesystem>
+
+#include "accordion/train/config_options.h"
 
 namespace accordion {
 
@@ -21,11 +22,8 @@ AdamWOptions adamw_options(const TrainConfig& config) {
   options.decays = [decay_norms](const LocalParameter& parameter) {
     return decay_norms || parameter.global_shape.size() > 1;
   };
-  const std::string& to = config.memory.offload_to;
-  if (config.memory.offload == "optimizer") {
-    options.offload =
-        offload_to_nvme(to == "nvme" ? std::filesystem::current_path()
-                                     : std::filesystem::path(to));
+  if (config.memory.offload != "none") {
+    options.offload = offload_target(config);
   }
   return options;
 }

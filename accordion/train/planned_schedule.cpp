@@ -75,7 +75,10 @@ void add_section(ScheduledUnit& unit, const Section& section,
   const auto bytes = [&](DType dtype) {
     return aligned(section.padded_numel * element_bytes(dtype));
   };
-  if (sharded || (lone && cast)) {
+  const bool cut = sharded || lone;  // what FsdpOptions::offload is about
+  const bool offloads_parameters =
+      options.offload && options.offload->parameters;
+  if (sharded || (lone && (cast || offloads_parameters))) {
     unit.unsharded_bytes += bytes(section.gathered_dtype);
   } else if (cast) {
     // Whole, with a copy of its own to compute with: no bytes, but a slot.
@@ -93,7 +96,10 @@ void add_section(ScheduledUnit& unit, const Section& section,
     unit.all_reduce_bytes +=
         section.numel_per_rank * element_bytes(section.stored_dtype);
   }
-  if (options.step_in_backward && unit.reduces) {
+  const bool offloads =
+      cut && unit.reduces && options.offload && options.offload->gradients;
+  unit.offloads_gradient |= offloads;
+  if (offloads || (options.step_in_backward && unit.reduces)) {
     unit.gradient_shard_bytes +=
         aligned(section.numel_per_rank * element_bytes(section.stored_dtype));
   }

@@ -93,6 +93,7 @@ struct TrainConfig {
     bool optimizer_in_backward = false;
     std::string offload = "none";
     std::string offload_to = "nvme";
+    bool offload_activations = false;
     std::string limit;  ///< see bytes_of_limit
   } memory;
   struct Eval {

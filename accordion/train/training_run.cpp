@@ -61,10 +61,14 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
                            static_cast<double>(model.numel()) / 1e6,
                            world_.world_size(), folder_.string()));
   report_.note(describe(data_, config_));
-  if (const std::string offload = step_.optimizer().describe_offload();
-      !offload.empty()) {
-    report_.note("moments are offloaded, see the ranks' logs");
-    report_.log(fmt::format("moments offloaded: {}", offload));
+  const std::vector<std::string> offloaded = step_.offloaded().describe();
+  if (!offloaded.empty()) {
+    report_.note(fmt::format("memory.offload = \"{}\"{}, see the ranks' logs",
+                             config_.memory.offload,
+                             config_.memory.offload_activations
+                                 ? " and memory.offload_activations"
+                                 : ""));
+    std::ranges::for_each(offloaded, [&](const auto& l) { report_.log(l); });
   }
   if (!start.checkpoint.empty()) {
     checkpoints_.load(start.checkpoint, first_step_);

@@ -39,6 +39,7 @@ TrainingStep::TrainingStep(const TrainConfig& config, const DeviceMesh& mesh,
       shape_(model),
       model_(model, config, mesh),
       optimizer_(model_.module(), adamw_options(config)),
+      offloaded_(model_.module(), optimizer_),
       schedule_(lr_schedule(config)),
       guard_(config) {
   if (config.fsdp.param_dtype == "fp16") {
@@ -113,9 +114,9 @@ LocalStep TrainingStep::take(std::int64_t step, double elapsed_seconds) {
   result.lr = learning_rate(schedule_, step,
                             budget > 0 ? elapsed_seconds / budget : 0.0);
   const auto start = std::chrono::steady_clock::now();
-  const auto moved = optimizer_.offload_counters();
+  const auto moved = offloaded_.counters();
   if (trace_) {
-    (void)optimizer_.take_transfers();  // of the step before
+    (void)offloaded_.take_transfers();  // of the step before
     trace_->begin_step();
   }
   optimizer_.set_lr(result.lr);
@@ -130,7 +131,7 @@ LocalStep TrainingStep::take(std::int64_t step, double elapsed_seconds) {
                   std::chrono::steady_clock::now() - start)
                   .count();
   if (moved) {
-    result.offload = *optimizer_.offload_counters();
+    result.offload = *offloaded_.counters();
     *result.offload -= *moved;
   }
   return result;
@@ -138,7 +139,7 @@ LocalStep TrainingStep::take(std::int64_t step, double elapsed_seconds) {
 
 void TrainingStep::set_trace(std::shared_ptr<StepTrace> trace) {
   set_step_trace(model_.module(), trace);
-  optimizer_.record_transfers(trace != nullptr);
+  offloaded_.record_transfers(trace != nullptr);
   tracker_.set_trace(trace);
   trace_ = std::move(trace);
 }

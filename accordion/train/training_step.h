@@ -16,6 +16,7 @@
 #include "accordion/optim/step_in_backward.h"
 #include "accordion/train/lr_schedule.h"
 #include "accordion/train/memory_use.h"
+#include "accordion/train/offloaded_run.h"
 #include "accordion/train/run_data.h"
 #include "accordion/train/run_position.h"
 #include "accordion/train/step_guard.h"
@@ -33,7 +34,7 @@ struct LocalStep {
   double loss_scale = 0.0;  ///< what the loss was multiplied by; 0: none
   /// Whether the optimizer took the step, and if not, why.
   StepGuard::Judgement judgement = {};
-  /// What this rank offloaded; unset where memory.offload is "none".
+  /// What this rank offloaded; unset where nothing is.
   std::optional<OffloadCounters> offload = std::nullopt;
   MemoryPeak memory = {};  ///< what this rank held at most
 };
@@ -67,6 +68,7 @@ class TrainingStep {
 
   [[nodiscard]] TrainingModel& model() { return model_; }
   [[nodiscard]] AdamW& optimizer() { return optimizer_; }
+  [[nodiscard]] OffloadedRun& offloaded() { return offloaded_; }
   [[nodiscard]] StepGuard& guard() { return guard_; }
   /// Sampled where the peaks are: behind forward, backward and optimizer.
   [[nodiscard]] MemoryPeaks& memory() { return memory_; }
@@ -100,6 +102,7 @@ class TrainingStep {
   std::unique_ptr<StepInBackward> stepper_;  // with optimizer_in_backward
   std::optional<std::string> left_out_;      // by it in this step
   std::optional<GradScaler> scaler_;
+  OffloadedRun offloaded_;
   LrSchedule schedule_;
   StepGuard guard_;
   MemoryPeaks memory_;

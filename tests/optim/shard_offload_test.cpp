@@ -141,6 +141,7 @@ void expect_same_as_in_memory(const Case& c, const Step& step) {
   for (const MeshAxis& axis : c.axes) {
     world *= axis.size;
   }
+  HostPool pool(1 << 24);  // outlives the nets
   std::vector<Net> nets;
   for (int i = 0; i < 2 * world; ++i) {
     nets.push_back(seeded<Net>());
@@ -150,7 +151,6 @@ void expect_same_as_in_memory(const Case& c, const Step& step) {
       [&](const DeviceMesh& mesh) {
         auto& resident = nets[static_cast<std::size_t>(mesh.rank())];
         auto& paged = nets[static_cast<std::size_t>(mesh.rank() + world)];
-        HostPool pool(1 << 24);
         FsdpOptions options = c.options;
         fully_shard(resident, mesh, options);
         options.offload =
@@ -277,6 +277,7 @@ TEST(ShardOffload, NeedsTwoBuffersAndTakesMore) {
 
 TEST(ShardOffload, ParametersMayBeSteppedInBackward) {
   for (const int world : {1, 2, 3}) {
+    HostPool pool(1 << 24);
     std::vector<Wide> nets;
     for (int i = 0; i < 2 * world; ++i) {
       nets.push_back(seeded<Wide>());
@@ -284,7 +285,6 @@ TEST(ShardOffload, ParametersMayBeSteppedInBackward) {
     on_ranks(world, [&](const DeviceMesh& mesh) {
       auto& resident = nets[static_cast<std::size_t>(mesh.rank())];
       auto& paged = nets[static_cast<std::size_t>(mesh.rank() + world)];
-      HostPool pool(1 << 24);
       fully_shard(resident, mesh, {.step_in_backward = true});
       fully_shard(paged, mesh,
                   {.step_in_backward = true,
@@ -327,8 +327,8 @@ TEST(ShardOffload, OtherOptimizersAndUsersWorkOnThePieces) {
 
 TEST(ShardOffload, EvaluationSeesWhatWasWritten) {
   on_ranks(2, [](const DeviceMesh& mesh) {
-    auto net = seeded<Wide>();
     HostPool pool(1 << 24);
+    auto net = seeded<Wide>();
     fully_shard(net, mesh,
                 {.offload = OffloadPolicy{.to = target_of(Place::Nvme, pool),
                                           .parameters = true}});
@@ -344,6 +344,7 @@ TEST(ShardOffload, EvaluationSeesWhatWasWritten) {
 }
 
 TEST(ShardOffload, AGradScalerSkipsAndStepsAsInMemory) {
+  HostPool pool(1 << 24);
   std::vector<Wide> nets;
   for (int i = 0; i < 4; ++i) {
     nets.push_back(seeded<Wide>());
@@ -351,7 +352,6 @@ TEST(ShardOffload, AGradScalerSkipsAndStepsAsInMemory) {
   on_ranks(2, [&](const DeviceMesh& mesh) {
     auto& resident = nets[static_cast<std::size_t>(mesh.rank())];
     auto& paged = nets[static_cast<std::size_t>(mesh.rank() + 2)];
-    HostPool pool(1 << 24);
     fully_shard(resident, mesh);
     fully_shard(paged, mesh,
                 {.offload = OffloadPolicy{.to = target_of(Place::Host, pool),
@@ -384,6 +384,7 @@ TEST(ShardOffload, AGradScalerSkipsAndStepsAsInMemory) {
 
 TEST(ShardOffload, ParametersThatThawHaveTheirGradientsOffloadedToo) {
   on_ranks(2, [](const DeviceMesh& mesh) {
+    HostPool pool(1 << 24);
     auto net = seeded<Wide>();
     const auto set_trainable = [&](bool trainable) {
       for (auto& parameter : net->layers[0]->parameters()) {
@@ -391,7 +392,6 @@ TEST(ShardOffload, ParametersThatThawHaveTheirGradientsOffloadedToo) {
       }
     };
     set_trainable(false);
-    HostPool pool(1 << 24);
     fully_shard(net, mesh,
                 {.offload = OffloadPolicy{.to = target_of(Place::Host, pool)}});
     AdamW optimizer(net, {});
@@ -409,8 +409,8 @@ TEST(ShardOffload, ParametersThatThawHaveTheirGradientsOffloadedToo) {
 // Of every shard and gradient, what a step needs and nothing more.
 TEST(ShardOffload, CountsWhatItMoves) {
   on_ranks(2, [](const DeviceMesh& mesh) {
-    auto net = seeded<Wide>();
     HostPool pool(1 << 24);
+    auto net = seeded<Wide>();
     fully_shard(net, mesh,
                 {.offload = OffloadPolicy{.to = target_of(Place::Host, pool, 2),
                                           .parameters = true}});
@@ -424,7 +424,8 @@ TEST(ShardOffload, CountsWhatItMoves) {
       twice += shard.unit.empty() || shard.unit == "layer3" ? 0 : of_shard;
     }
     EXPECT_EQ(pool.held_bytes(), 2 * bytes);
-    EXPECT_EQ(sharded_bytes(*net).parameters, 0);
+    EXPECT_EQ(sharded_bytes(*net).parameters, 2 * kOffloadAlignment);
+    EXPECT_EQ(sharded_bytes(*net).offload_buffers, 2 * kOffloadAlignment);
     OffloadCounters before;
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
@@ -443,8 +444,8 @@ TEST(ShardOffload, CountsWhatItMoves) {
 
 TEST(ShardOffload, ShardsAreReadAheadInTheOrderOfTheSchedule) {
   on_ranks(1, [](const DeviceMesh& mesh) {
-    auto net = seeded<Wide>();
     HostPool pool(1 << 24);
+    auto net = seeded<Wide>();
     fully_shard(
         net, mesh,
         {.offload = OffloadPolicy{.to = target_of(Place::Host, pool, 64),
@@ -463,6 +464,7 @@ TEST(ShardOffload, ShardsAreReadAheadInTheOrderOfTheSchedule) {
 TEST(ShardOffload, MistakesAreNamed) {
   on_ranks(1, [](const DeviceMesh& mesh) {
     HostPool pool(1 << 24);
+    HostPool small(8192);
     const auto error_with = [&](const auto& change) {
       auto net = seeded<Wide>();
       FsdpOptions options;
@@ -483,7 +485,6 @@ TEST(ShardOffload, MistakesAreNamed) {
                       offload_to_nvme("/no/such").make_store;
                 }),
                 HasSubstr("/no/such"));
-    HostPool small(8192);
     EXPECT_THAT(error_with([&](FsdpOptions& o) {
                   o.offload->to.make_store = offload_to_host(small).make_store;
                 }),

@@ -50,6 +50,7 @@ const MemoryOption kMemoryOptions[] = {
     {"memory.activation_checkpointing", "full"},
     {"memory.optimizer_in_backward", "true"},
     {"memory.offload", "optimizer"},
+    {"memory.offload", "parameters"},
     {"memory.chunked_loss_tokens", "24", false},
     {"optimizer.moments_dtype", "bf16", false}};
 
@@ -109,6 +110,58 @@ TEST(MemoryOptions, OffloadedRunsAreTheSameBitForBit) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(MemoryOptions, OffloadedShardsAreTheSameBitForBit) {
+  const TemporaryFolder folder;
+  const std::string to = "memory.offload_to=" + folder.path().string();
+  for (const char* strategy :
+       {"full_shard", "shard_grad_op", "shard_optimizer", "no_shard"}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      const auto keys = with(
+          fresh_keys(),
+          {"train.steps=4", "train.batch_size=2", "train.grad_accumulation=2",
+           "checkpoint.async=false", std::string("fsdp.strategy=") + strategy,
+           std::string("fsdp.param_dtype=") + dtype});
+      const auto plain = train_in_ranks(2, keys);
+      for (const char* what : {"gradients", "parameters"}) {
+        EXPECT_EQ(
+            train_in_ranks(
+                2, with(keys, {std::string("memory.offload=") + what, to})),
+            plain)
+            << strategy << ", " << dtype << ", " << what;
+      }
+    }
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(MemoryOptions, OffloadedActivationsAreTheSameBitForBit) {
+  const TemporaryFolder folder;
+  const auto keys =
+      with(fresh_keys(),
+           {"train.steps=4", "train.batch_size=2", "train.grad_accumulation=2",
+            "memory.offload_to=" + folder.path().string()});
+  for (const char* layers : {"full", "2"}) {
+    const std::string on =
+        std::string("memory.activation_checkpointing=") + layers;
+    EXPECT_EQ(
+        train_in_ranks(2, with(keys, {on, "memory.offload_activations=true"})),
+        train_in_ranks(
+            2, with(fresh_keys(), {"train.steps=4", "train.batch_size=2",
+                                   "train.grad_accumulation=2", on})));
+  }
+  const std::string full = "memory.activation_checkpointing=full";
+  const auto one = with(fresh_keys(), {"train.steps=4", "train.batch_size=2",
+                                       "memory.optimizer_in_backward=true",
+                                       "checkpoint.async=false"});
+  EXPECT_EQ(train_in_ranks(
+                2, with(one, {full, "memory.offload_activations=true",
+                              "memory.offload=parameters",
+                              "memory.offload_to=" + folder.path().string()})),
+            train_in_ranks(2, one))
+      << "all that can be offloaded";
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
 TEST(MemoryOptions, EveryPairOfMemoryOptionsFollowsTheRunWithout) {
   const auto keys =
       with(fresh_keys(), {"train.steps=5", "train.batch_size=2",
@@ -149,6 +202,29 @@ TEST(MemoryOptions, OffloadedBytesAreInTheMetrics) {
             lines[2]["offload"]["written_mib"]);
   EXPECT_THAT(read_file(run / "log-rank1.txt"),
               HasSubstr("moments offloaded: 8 buffers"));
+}
+
+TEST(MemoryOptions, OffloadedBytesAreThoseOfAllThatIsOffloaded) {
+  const auto written = [](const std::vector<std::string>& more) {
+    const TemporaryFolder folder;
+    const fs::path run = folder.path() / "run";
+    expect_ranks_pass(
+        kTrainRank, 2,
+        with(
+            with(fresh_keys(), {"run.dir=" + run.string(), "train.steps=3",
+                                "checkpoint.every=0", "train.batch_size=2",
+                                "memory.activation_checkpointing=full",
+                                "memory.offload_to=" + folder.path().string()}),
+            more));
+    return metrics_of(run)[2]["offload"]["written_mib"].get<double>();
+  };
+  const double moments = written({"memory.offload=optimizer"});
+  // Both moments, then as many gradients as one, then parameters.
+  EXPECT_NEAR(written({"memory.offload=gradients"}), 1.5 * moments,
+              0.02 * moments);
+  EXPECT_NEAR(written({"memory.offload=parameters"}), 2 * moments,
+              0.02 * moments);
+  EXPECT_GT(written({"memory.offload_activations=true"}), 0.0);
 }
 
 TEST(MemoryOptions, LossInChunksFollowsTheWholeOne) {

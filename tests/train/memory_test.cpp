@@ -101,6 +101,8 @@ TEST(TrainingMemory, EstimateOfActivationsIsWithinATenthOfWhatIsHeld) {
       {"memory.activation_checkpointing=selective", "fsdp.param_dtype=bf16"},
       {"memory.chunked_loss_tokens=64"},
       {"memory.activation_checkpointing=full", "memory.chunked_loss_tokens=64"},
+      {"memory.activation_checkpointing=full",
+       "memory.offload_activations=true"},
   };
   for (std::vector<std::string> keys : variants) {
     SCOPED_TRACE(::testing::PrintToString(keys));
@@ -128,6 +130,14 @@ TEST(TrainingMemory, EstimateOfStatesAndBuffersIsWhatIsHeld) {
       {"memory.optimizer_in_backward=true"},
       {"memory.optimizer_in_backward=true", "fsdp.strategy=no_shard"},
       {"memory.offload=optimizer", "checkpoint.async=false"},
+      {"memory.offload=gradients", "checkpoint.async=false"},
+      {"memory.offload=gradients", "checkpoint.async=false",
+       "train.grad_accumulation=2", "fsdp.param_dtype=bf16"},
+      {"memory.offload=parameters", "checkpoint.async=false"},
+      {"memory.offload=parameters", "checkpoint.async=false",
+       "memory.optimizer_in_backward=true", "fsdp.min_shard_numel=1000"},
+      {"memory.offload=parameters", "checkpoint.async=false",
+       "fsdp.strategy=no_shard"},
       {"memory.offload=optimizer", "checkpoint.async=false",
        "memory.optimizer_in_backward=true", "optimizer.moments_dtype=bf16"},
   };

@@ -269,8 +269,28 @@ TEST(TrainConfig, OffloadNeedsADiskAndCheckpointsWithoutACopy) {
               HasSubstr("this run is on the CPU"));
   EXPECT_THAT(error_of("", {"memory.offload_to=host"}),
               HasSubstr("belongs to memory.offload"));
-  EXPECT_THAT(error_of("", {"memory.offload=parameters"}),
+  EXPECT_THAT(error_of("", {"memory.offload=gradients"}),
+              HasSubstr("Set checkpoint.async = false"));
+  EXPECT_NO_THROW(parse("", {"memory.offload=parameters", sync,
+                             "memory.optimizer_in_backward=true"}));
+  EXPECT_THAT(error_of("", {"memory.offload=gradients", sync,
+                            "memory.optimizer_in_backward=true"}),
+              HasSubstr("none is left to offload"));
+  EXPECT_THAT(error_of("", {"memory.offload=everything"}),
               HasSubstr("memory.offload"));
+}
+
+TEST(TrainConfig, OffloadedActivationsAreInputsOfLayersThatKeepNothingElse) {
+  const std::string on = "memory.offload_activations=true";
+  EXPECT_NO_THROW(parse("", {on, "memory.activation_checkpointing=full",
+                             "memory.offload_to=/scratch"}));
+  EXPECT_NO_THROW(parse("", {on, "memory.activation_checkpointing=3"}));
+  for (const char* layers : {"none", "selective"}) {
+    EXPECT_THAT(error_of("", {on, std::string("memory.activation_"
+                                              "checkpointing=") +
+                                      layers}),
+                HasSubstr("'memory.offload_activations' moves the inputs"));
+  }
 }
 
 TEST(TrainConfig, StepsInBackwardRefuseWhatNeedsAllGradients) {
