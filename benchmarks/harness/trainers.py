@@ -47,6 +47,10 @@ MEMORY_OPTIONS = {"checkpointed": {"memory.activation_checkpointing": "full"},
                   "chunked-loss": {"memory.chunked_loss_tokens": 128},
                   "in-backward": {"memory.optimizer_in_backward": "true"},
                   "offloaded": {"memory.offload": "optimizer", "checkpoint.async": "false"},
+                  "gradients-offloaded": {"memory.offload": "gradients", "checkpoint.async": "false"},
+                  "all-offloaded": {"memory.offload": "parameters", "checkpoint.async": "false"},
+                  "activations-offloaded": {"memory.activation_checkpointing": "full",
+                                            "memory.offload_activations": "true"},
                   "bf16-moments": {"optimizer.moments_dtype": "bf16"}}
 
 
