@@ -63,12 +63,9 @@ TrainingRun::TrainingRun(const TrainConfig& config, const DeviceMesh& mesh,
   report_.note(describe(data_, config_));
   const std::vector<std::string> offloaded = step_.offloaded().describe();
   if (!offloaded.empty()) {
-    report_.note(fmt::format("memory.offload = \"{}\"{}, see the ranks' logs",
-                             config_.memory.offload,
-                             config_.memory.offload_activations
-                                 ? " and memory.offload_activations"
-                                 : ""));
-    std::ranges::for_each(offloaded, [&](const auto& l) { report_.log(l); });
+    report_.note("what is offloaded, and how, is in the ranks' logs");
+    std::ranges::for_each(
+        offloaded, [this](const std::string& line) { report_.log(line); });
   }
   if (!start.checkpoint.empty()) {
     checkpoints_.load(start.checkpoint, first_step_);

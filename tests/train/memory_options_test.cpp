@@ -134,6 +134,14 @@ TEST(MemoryOptions, OffloadedShardsAreTheSameBitForBit) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
+TEST(MemoryOptions, OffloadedParametersAreTheSameWithOtherTransports) {
+  const auto keys =
+      with(fresh_keys(), {"train.steps=3", "train.batch_size=2",
+                          "checkpoint.async=false", "fsdp.backend=gloo"});
+  EXPECT_EQ(train_in_ranks(3, with(keys, {"memory.offload=parameters"})),
+            train_in_ranks(3, keys));
+}
+
 TEST(MemoryOptions, OffloadedActivationsAreTheSameBitForBit) {
   const TemporaryFolder folder;
   const auto keys =
