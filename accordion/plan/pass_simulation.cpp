@@ -186,6 +186,7 @@ void PassClock::apply(const Action& action) {
     case ActionKind::Reshard:
     case ActionKind::FinishAllReduce:
     case ActionKind::Step:
+    case ActionKind::Offload:
       return;
   }
 }

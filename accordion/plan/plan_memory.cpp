@@ -129,6 +129,7 @@ class MemoryWalk {
       case ActionKind::AllReduce:
       case ActionKind::FinishAllReduce:
       case ActionKind::Step:
+      case ActionKind::Offload:
         return;
     }
   }
