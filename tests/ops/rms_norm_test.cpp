@@ -91,9 +91,10 @@ TEST(AddRmsNorm, MatchesTheCompositeInFp64) {
 }
 
 TEST(AddRmsNorm, IsTheNormOfTheRoundedSum) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-    const std::vector<at::Tensor> in = {sample({3, 5, 120}, 1, dtype),
-                                        sample({3, 5, 120}, 2, dtype),
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    // Enough of them that squares added in another order would be seen.
+    const std::vector<at::Tensor> in = {sample({999, 120}, 1, dtype),
+                                        sample({999, 120}, 2, dtype),
                                         sample({120}, 3, dtype)};
     const std::vector<at::Tensor> got = kFusedSum(in);
     EXPECT_TRUE(at::equal(got[0], in[0] + in[1]));

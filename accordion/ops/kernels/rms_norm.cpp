@@ -7,17 +7,6 @@ namespace accordion::kernels {
 namespace {
 
 template <class T>
-ACCORDION_INLINE void norm_row(const T* x, const T* weight, T* y,
-                               std::int64_t width, float squares, float eps) {
-  const float inverse =
-      1.0F / std::sqrt(squares / static_cast<float>(width) + eps);
-#pragma omp simd
-  for (std::int64_t i = 0; i < width; ++i) {
-    store(y[i], to_float(x[i]) * inverse * to_float(weight[i]));
-  }
-}
-
-template <class T>
 ACCORDION_INLINE void forward_rows(const T* x, const T* weight, T* y,
                                    std::int64_t rows, std::int64_t width,
                                    float eps) {
@@ -28,27 +17,28 @@ ACCORDION_INLINE void forward_rows(const T* x, const T* weight, T* y,
       const float value = to_float(x[i]);
       squares += value * value;
     }
-    norm_row(x, weight, y, width, squares, eps);
+    const float inverse =
+        1.0F / std::sqrt(squares / static_cast<float>(width) + eps);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) {
+      store(y[i], to_float(x[i]) * inverse * to_float(weight[i]));
+    }
   }
 }
 
-// The norm is that of the sum as it is kept, rounded.
+// Calls rms_norm, for its very bits: the norm of a sum that was kept is
+// computed again by it, and another loop might add squares in another order.
 template <class T>
 ACCORDION_INLINE void add_rows(const T* x, const T* branch, const T* weight,
                                T* sum, T* y, std::int64_t rows,
                                std::int64_t width, float eps) {
   for (std::int64_t row = 0; row < rows;
        ++row, x += width, branch += width, sum += width, y += width) {
-    float squares = 0;
-#pragma omp simd reduction(+ : squares)
+#pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) {
-      T rounded;
-      store(rounded, to_float(x[i]) + to_float(branch[i]));
-      sum[i] = rounded;
-      const float value = to_float(rounded);
-      squares += value * value;
+      store(sum[i], to_float(x[i]) + to_float(branch[i]));
     }
-    norm_row(sum, weight, y, width, squares, eps);
+    rms_norm(sum, weight, y, 1, width, eps);
   }
 }
 
