@@ -197,6 +197,7 @@ class TrainersTest(unittest.TestCase):
         eager = ["torch-local", "torch-ddp", "torch-fsdp1", "torch-fsdp2", "torch-fsdp2-zero2"]
         ours = ["accordion", "accordion-local", "accordion-checkpointed", "accordion-checkpointed-2",
                 "accordion-selective", "accordion-chunked-loss", "accordion-in-backward", "accordion-offloaded",
+                "accordion-gradients-offloaded", "accordion-all-offloaded", "accordion-activations-offloaded",
                 "accordion-bf16-moments"]
         self.assertEqual(set(TRAINERS), {*ours, *eager, *(f"{name}-compile" for name in eager),
                                          "deepspeed-zero2", "deepspeed-zero3", "jax"})
