@@ -165,10 +165,10 @@ struct Alias {
   std::string_view type;
 };
 constexpr std::array<Alias, 5> kAliases = {{
-    {"v100", "V100-32GB"},
-    {"a100", "A100-80GB"},
-    {"h100", "H100-80GB"},
-    {"rtx-a6000", "A6000"},
+    {"V100", "V100-32GB"},
+    {"A100", "A100-80GB"},
+    {"H100", "H100-80GB"},
+    {"RTX-A6000", "A6000"},
     {"4090", "RTX-4090"},
 }};
 
@@ -193,22 +193,25 @@ std::span<const GpuType> gpu_types() {
 
 const GpuType& find_gpu(std::string_view name) {
   std::string wanted = plain_name(name);
+  std::vector<std::string_view> names;
+  std::vector<std::string_view> spellings;
   for (const Alias& alias : kAliases) {
-    if (wanted == alias.name) {
+    spellings.push_back(alias.name);
+    if (wanted == normalized(alias.name)) {
       wanted = normalized(alias.type);
     }
   }
-  std::vector<std::string_view> names;
   for (const GpuType& gpu : gpu_types()) {
     if (normalized(gpu.name) == wanted) {
       return gpu;
     }
     names.push_back(gpu.name);
   }
+  spellings.insert(spellings.begin(), names.begin(), names.end());
   throw std::invalid_argument(fmt::format(
       "[find_gpu] GPU '{}' is not known; the nearest is '{}', and there are "
       "{}.",
-      name, nearest_name(name, names), fmt::join(names, ", ")));
+      name, nearest_name(name, spellings), fmt::join(names, ", ")));
 }
 
 }  // namespace accordion::plan

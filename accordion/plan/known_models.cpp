@@ -74,4 +74,12 @@ std::optional<ModelShape> known_model(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string_view> known_model_names() {
+  std::vector<std::string_view> names;
+  for (const KnownShape& known : kModels) {
+    names.push_back(known.name);
+  }
+  return names;
+}
+
 }  // namespace accordion::plan

@@ -19,7 +19,7 @@ struct SpelledSharding {
 };
 
 /// Ours first; FSDP's and DeepSpeed's names behind.
-constexpr std::array<SpelledSharding, 11> kShardings = {{
+constexpr std::array<SpelledSharding, 12> kShardings = {{
     {"no_shard", Sharding::NoShard},
     {"shard_optimizer", Sharding::ShardOptimizer},
     {"shard_grad_op", Sharding::ShardGradOp},
@@ -29,6 +29,7 @@ constexpr std::array<SpelledSharding, 11> kShardings = {{
     {"zero1", Sharding::ShardOptimizer},
     {"zero2", Sharding::ShardGradOp},
     {"zero3", Sharding::FullShard},
+    {"hybrid", Sharding::FullShard},
     {"hsdp", Sharding::FullShard},
     {"fsdp", Sharding::FullShard},
 }};
