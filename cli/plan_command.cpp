@@ -1,108 +1,220 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <unistd.h>
+
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include "accordion/models/llama_config.h"
+#include "accordion/plan/explain/explain.h"
+#include "accordion/plan/question/plan_keys.h"
+#include "accordion/plan/report/answer.h"
 #include "accordion/plan/validate.h"
-#include "accordion/train/checkpointing_choice.h"
-#include "accordion/train/config_options.h"
-#include "accordion/train/memory_estimate.h"
-#include "accordion/train/planned_schedule.h"
-#include "accordion/train/train_config.h"
 #include "cli/commands.h"
+#include "cli/plan_schedule.h"
 
 namespace accordion::cli {
 namespace {
 
 struct PlanFlags {
-  std::string model;
+  std::vector<std::string> words;  ///< MODEL and KEY=VALUE pairs
+  plan::PlanInput input;
+  plan::AnswerOptions options;
+  // In place of a plan; empty or false: not asked for.
   std::string published;
-  int num_ranks = 2;
-  Microbatch microbatch = Microbatch::Only;
-  std::vector<std::string> overrides;
+  std::string explained;
+  ScheduleFlags schedule;
+  bool search = false;
+  bool max_model = false;
+  bool min_gpus = false;
+  bool help_keys = false;
 };
 
-/// A configuration of a run brings its own model and fsdp keys; a bare model
-/// takes their defaults.
-TrainConfig config_of(const PlanFlags& flags) {
-  if (flags.model.ends_with(".toml")) {
-    return load_config(flags.model, flags.overrides);
-  }
-  TrainConfig config;
-  std::vector<std::string> overrides = flags.overrides;
-  overrides.insert(overrides.begin(),
-                   {"model.config=" + flags.model, "data.path=none"});
-  return parse_config("", "command line", overrides);
-}
-
-int run_plan(const PlanFlags& flags) {
-  const TrainConfig given = config_of(flags);
-  const auto axes = mesh_axes(given, {.world_size = flags.num_ranks,
-                                      .local_world_size = flags.num_ranks});
-  const LlamaConfig model = LlamaConfig::from_file(given.model.config);
-  const TrainConfig config = with_checkpointing(given, model, axes);
-  const StepSchedule schedule =
-      planned_schedule(model, fsdp_options(config), axes, flags.microbatch);
-  const bool shares_slots = config.fsdp.backend != "gloo";
-  const MemoryByKind memory =
-      estimated_memory(model, config, axes, shares_slots);
-  fmt::print("{}\n{}\na rank holds about {} at most: {}\n", to_table(schedule),
-             schedule_totals(schedule), describe_bytes(memory.total()),
-             describe(memory));
-  return 0;
-}
-
 /// Lines for programs go to stdout, the summary for people to stderr.
-int run_validation(const std::string& published) {
+void print_validation(const std::string& published) {
   const std::vector<plan::RowResult> results = plan::validate_file(published);
   for (const plan::RowResult& result : results) {
     fmt::print("{}\n", plan::to_json_line(result));
   }
   fmt::print(stderr, "{}", plan::to_table(plan::summarize(results)));
-  return 0;
 }
 
-}  // namespace
+plan::AnswerKind kind_of(const PlanFlags& flags) {
+  return flags.search                      ? plan::AnswerKind::Search
+         : flags.max_model                 ? plan::AnswerKind::MaxModel
+         : flags.min_gpus                  ? plan::AnswerKind::MinGpus
+         : !flags.options.compared.empty() ? plan::AnswerKind::Compare
+                                           : plan::AnswerKind::Plan;
+}
 
-void add_plan(CLI::App& app, int& exit_code) {
+/// The first word is the model unless it is a KEY=VALUE.
+void print_answer(const PlanFlags& flags) {
+  plan::PlanInput input = flags.input;
+  input.keys = flags.words;
+  if (!input.keys.empty() &&
+      input.keys.front().find('=') == std::string::npos) {
+    input.model = input.keys.front();
+    input.keys.erase(input.keys.begin());
+  }
+  plan::AnswerOptions options = flags.options;
+  options.kind = kind_of(flags);
+  options.style.colour = ::isatty(STDOUT_FILENO) == 1;
+  fmt::print("{}", plan::answer(input, options));
+}
+
+/// What is shown in place of a plan, and plans no model.
+void check_no_words(const PlanFlags& flags) {
+  const char* const what = flags.help_keys            ? "--help-keys"
+                           : !flags.explained.empty() ? "--explain"
+                           : !flags.published.empty() ? "--validate"
+                                                      : nullptr;
+  if (what != nullptr && !flags.words.empty()) {
+    throw std::invalid_argument(
+        fmt::format("[plan] '{}' has no meaning with {}. Leave it out.",
+                    flags.words.front(), what));
+  }
+}
+
+void run_plan(const PlanFlags& flags) {
+  check_no_words(flags);
+  if (flags.help_keys) {
+    fmt::print("{}", plan::plan_keys_help());
+  } else if (!flags.explained.empty()) {
+    fmt::print("{}", plan::to_text(plan::explain(flags.explained)));
+  } else if (!flags.published.empty()) {
+    print_validation(flags.published);
+  } else if (!flags.schedule.model.empty()) {
+    print_schedule(flags.schedule, flags.words);
+  } else {
+    print_answer(flags);
+  }
+}
+
+/// Models, clusters and launchers' files: what is planned.
+void add_question(CLI::App& command, PlanFlags& flags) {
+  command.add_option("words", flags.words,
+                     "MODEL: a Hugging Face config.json or its folder, or a "
+                     "name as llama-3-8b; then KEY=VALUE pairs, see "
+                     "--help-keys (with --schedule those of a run: "
+                     "fsdp.prefetch=2)");
+  command
+      .add_option("--params", flags.input.params,
+                  "In place of MODEL: a Llama of about this many parameters, "
+                  "as 70e9, by a rule that is printed")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_option("--cluster", flags.input.cluster,
+                  "8xH100, 16x8xH100-IB (16 hosts), 4x8xA100-40GB-Ethernet-100 "
+                  "or a FILE.toml")
+      ->capture_default_str();
+  command
+      .add_option("--deepspeed", flags.input.deepspeed,
+                  "Take settings from a ds_config.json")
+      ->type_name("FILE");
+  command
+      .add_option("--accelerate", flags.input.accelerate,
+                  "Take settings from accelerate's YAML or the Hugging Face "
+                  "Trainer's JSON")
+      ->type_name("FILE");
+}
+
+/// What is shown in place of a plan: one of these at most.
+CLI::Option_group& add_kinds(CLI::App& command, PlanFlags& flags) {
+  CLI::Option_group& what = *command.add_option_group("In place of a plan");
+  what.require_option(0, 1);
+  what.add_flag("--search", flags.search,
+                "The fastest plans that fit, over strategies, meshes, tensor "
+                "ranks, microbatches and checkpointing; stated keys stay");
+  what.add_option("--compare", flags.options.compared,
+                  "Two plans side by side, each KEY=VALUE,KEY=VALUE on top of "
+                  "the others; cluster=… and model=… too")
+      ->type_name("A B")
+      ->expected(2);
+  what.add_flag("--max-model", flags.max_model,
+                "The largest model that fits the cluster; no MODEL");
+  what.add_flag("--min-gpus", flags.min_gpus,
+                "The fewest GPUs of the cluster's type that hold the model");
+  what.add_option("--explain", flags.explained,
+                  fmt::format("A rule or an example with numbers: {}",
+                              fmt::join(plan::explanation_names(), ", ")))
+      ->type_name("NAME");
+  what.add_flag("--help-keys", flags.help_keys,
+                "Explain every KEY of KEY=VALUE and end");
+  what.add_option("--validate", flags.published,
+                  "Compare predictions with the published runs of this file "
+                  "(docs/planner_accuracy.md): one line of JSON a figure, and "
+                  "a summary by group on stderr")
+      ->type_name("FILE.json");
+  return what;
+}
+
+void add_schedule(CLI::App& command, CLI::Option_group& what,
+                  ScheduleFlags& flags) {
   const std::map<std::string, Microbatch> microbatches = {
       {"only", Microbatch::Only},
       {"first", Microbatch::First},
       {"middle", Microbatch::Middle},
       {"last", Microbatch::Last}};
-  auto flags = std::make_shared<PlanFlags>();
-  CLI::App* const command =
-      app.add_subcommand("plan", "Show what a run will do before it runs");
-  CLI::Option_group* const what = command->add_option_group("What to show");
-  what->require_option(1);
-  what->add_option("--validate", flags->published,
-                   "Compare predictions with the published runs of this file "
-                   "(docs/planner_accuracy.md): one line of JSON a figure, and "
-                   "a summary by group on stderr")
-      ->type_name("FILE.json");
-  what->add_option("--schedule", flags->model,
-                   "Print the schedule of a step of this model: a Hugging Face "
-                   "config.json, or a configuration of a run")
-      ->type_name("MODEL");
-  command->add_option("--nproc", flags->num_ranks, "Ranks")
+  CLI::Option* const schedule =
+      what.add_option("--schedule", flags.model,
+                      "Print the schedule of a step of this model: a Hugging "
+                      "Face config.json, or a configuration of a run")
+          ->type_name("MODEL");
+  command.add_option("--nproc", flags.num_ranks, "Ranks of --schedule")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->needs(schedule);
   command
-      ->add_option("--microbatch", flags->microbatch,
-                   "A pass of a step that accumulates gradients")
+      .add_option("--microbatch", flags.microbatch,
+                  "With --schedule: a pass of a step that accumulates "
+                  "gradients")
       ->transform(CLI::CheckedTransformer(microbatches, CLI::ignore_case))
-      ->default_str("only");
-  command->add_option("overrides", flags->overrides,
-                      "KEY=VALUE pairs, as fsdp.strategy=no_shard or "
-                      "fsdp.prefetch=2");
+      ->default_str("only")
+      ->needs(schedule);
+}
+
+/// Other forms of the answer.
+void add_forms(CLI::App& command, PlanFlags& flags) {
+  command.add_flag("--json", flags.options.json,
+                   "Print JSON in place of tables: bytes, seconds");
+  command
+      .add_option("--html", flags.options.html_path,
+                  "Also write one page: tables, memory and streams over a step")
+      ->type_name("FILE");
+}
+
+/// What belongs to a plan is refused where none is made.
+void exclude_what_plans(CLI::App& command, CLI::Option_group& what) {
+  for (const char* const planning : {"--params", "--cluster", "--deepspeed",
+                                     "--accelerate", "--json", "--html"}) {
+    for (const char* const other :
+         {"--explain", "--help-keys", "--validate", "--schedule"}) {
+      command.get_option(planning)->excludes(what.get_option(other));
+    }
+  }
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* const command = app.add_subcommand(
+      "plan",
+      "Show what a run will do before it runs: whether it fits, how fast it "
+      "is, what limits it and what to change");
+  add_question(*command, *flags);
+  CLI::Option_group& what = add_kinds(*command, *flags);
+  add_schedule(*command, what, flags->schedule);
+  add_forms(*command, *flags);
+  exclude_what_plans(*command, what);
   command->callback([flags, &exit_code] {
-    exit_code = flags->published.empty() ? run_plan(*flags)
-                                         : run_validation(flags->published);
+    run_plan(*flags);
+    exit_code = 0;
   });
 }
 
