@@ -91,6 +91,15 @@ TEST(PlanQuestion, BatchDecidesAccumulation) {
                {"batch_tokens is 100000", "nearest valid value is 98304"});
 }
 
+TEST(PlanQuestion, ProductsInFp32GatherFp32) {
+  EXPECT_EQ(asked("8xH100").training.precision.gather_bytes, 2);
+  EXPECT_EQ(asked("8xH100", {"compute=fp32"}).training.precision.gather_bytes,
+            4);
+  EXPECT_EQ(asked("8xH100", {"gather_bytes=2", "compute=fp32"})
+                .training.precision.gather_bytes,
+            2);
+}
+
 TEST(PlanQuestion, ModelIsAFileANameOrASize) {
   EXPECT_EQ(find_model("Llama 3 8B").vocab_size, 128256);
   EXPECT_EQ(find_model(ACCORDION_TEST_DATA "/parity/tiny.json").num_layers, 4);

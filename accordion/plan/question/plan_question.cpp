@@ -169,6 +169,10 @@ PlanRequest resolved(const PlanQuestion& question) {
                          .training = question.settings.training,
                          .stack = question.settings.stack};
   fill_mesh(question, request.strategy);
+  if (request.training.precision.compute == ComputeType::Fp32 &&
+      !is_stated("gather_bytes", question)) {
+    request.training.precision.gather_bytes = 4;
+  }
   if (question.settings.batch_tokens != 0) {
     request.training.grad_accum =
         accumulation(request, question.settings.batch_tokens);

@@ -51,7 +51,8 @@ ModelShape find_model(const std::string& model);
 Cluster find_cluster(const std::string& cluster);
 
 /// The question with its mesh: axes that were left open take the GPUs that the
-/// others leave, and batch_tokens decides grad_accum.
+/// others leave, batch_tokens decides grad_accum, and products in fp32 gather
+/// fp32 unless gather_bytes was stated.
 ///
 /// Throws std::invalid_argument where the GPUs, or the tokens of a batch, do
 ///        not divide
