@@ -59,9 +59,10 @@ void read_rates(const toml::node& node, std::string_view table_name,
     names.push_back(rate.key);
   }
   for (const auto& [key, value] : *table) {
+    const std::string_view name = key.str();
     const auto found =
         std::find_if(rates.begin(), rates.end(),
-                     [&](const auto& rate) { return rate.key == key.str(); });
+                     [&](const auto& rate) { return rate.key == name; });
     if (found == rates.end()) {
       fail(source,
            fmt::format("'{}.{}' is not known; the nearest is '{}'.", table_name,
