@@ -170,6 +170,12 @@ TEST(AccelerateConfig, ArgumentsOfTheTrainer) {
   EXPECT_THAT(config.notes, Contains(HasSubstr("learning_rate")));
 }
 
+TEST(AccelerateConfig, BytesThatAreNoTextAreShownAsSuch) {
+  expect_message(
+      [] { accelerate("fsdp_config:\n  fsdp_version: a\x8fz\n"); },
+      {"fsdp_config.fsdp_version' is \"a\xEF\xBF\xBDz\"", "whole number"});
+}
+
 TEST(FlatYaml, ReadsMapsScalarsAndLists) {
   const nlohmann::json value = parse_flat_yaml(
       "a: 1\nb:\n  c: 'x: # y'\n  d:\n    e: null\n  f: {}\ng:\n- p\n- 2\n"

@@ -14,6 +14,15 @@ namespace accordion::plan {
 
 using nlohmann::json;
 
+namespace {
+
+/// As JSON; bytes that are no UTF-8, which YAML lets through, are replaced.
+std::string shown(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
 LauncherValues::LauncherValues(const json& settings, std::string prefix)
     : prefix_(std::move(prefix)) {
   if (!settings.is_object()) {
@@ -58,7 +67,7 @@ std::optional<bool> LauncherValues::take_bool(const std::string& path) {
   const auto value = take(path);
   if (value && !value->is_boolean()) {
     fail(fmt::format("'{}' is {}, but must be true or false.", path,
-                     value->dump()));
+                     shown(*value)));
   }
   return value ? std::optional(value->get<bool>()) : std::nullopt;
 }
@@ -73,7 +82,7 @@ std::optional<std::int64_t> LauncherValues::take_count(
   if (number < 0.0 || number > 9e15 ||
       number != static_cast<double>(static_cast<std::int64_t>(number))) {
     fail(fmt::format("'{}' is {}, but must be a whole number of at least 0.",
-                     path, value->dump()));
+                     path, shown(*value)));
   }
   return static_cast<std::int64_t>(number);
 }
@@ -81,7 +90,7 @@ std::optional<std::int64_t> LauncherValues::take_count(
 std::optional<std::string> LauncherValues::take_text(const std::string& path) {
   const auto value = take(path);
   if (value && !value->is_string()) {
-    fail(fmt::format("'{}' is {}, but must be a text.", path, value->dump()));
+    fail(fmt::format("'{}' is {}, but must be a text.", path, shown(*value)));
   }
   return value ? std::optional(value->get<std::string>()) : std::nullopt;
 }

@@ -220,7 +220,11 @@ std::string answer(const PlanInput& input, const AnswerOptions& options) {
   if (!options.html_path.empty()) {
     write_html(options.html_path, result);
   }
-  return options.json ? result.value.dump(2) + "\n" : result.text;
+  // Names of keys in a launcher's file need not be UTF-8.
+  return options.json ? result.value.dump(2, ' ', false,
+                                          json::error_handler_t::replace) +
+                            "\n"
+                      : result.text;
 }
 
 }  // namespace accordion::plan
