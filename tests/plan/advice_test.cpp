@@ -70,6 +70,17 @@ TEST(Advice, SlowNetworkSuggestsAMeshWithinHosts) {
               })));
 }
 
+TEST(Advice, RoomThatIsLeftKeepsActivations) {
+  const Advised result =
+      advised("llama-3-70b", "16x8xH100-IB",
+              {"seq_len=8192", "checkpointing=full", "batch_tokens=1048576"});
+  EXPECT_THAT(binding_constraint(result.request, result.plan),
+              StartsWith("Recomputation"));
+  ASSERT_FALSE(result.advice.empty());
+  EXPECT_THAT(result.advice.front().changed.change.keys,
+              ::testing::ElementsAre(HasSubstr("checkpointed_share=")));
+}
+
 TEST(Advice, WhatDoesNotFitIsMadeToFit) {
   const Advised result = advised("llama-2-70b", "8xA100-80GB");
   EXPECT_FALSE(result.plan.fits);

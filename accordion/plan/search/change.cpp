@@ -75,6 +75,14 @@ void add_memory(const PlanRequest& request, std::vector<Change>& changes) {
           {"checkpointing", {fmt::format("checkpointing={}", name)}, why});
     }
   }
+  if (training.checkpointing != Checkpointing::None) {
+    for (const char* const share : {"0.75", "0.5", "0.25"}) {
+      changes.push_back(
+          {"checkpointing",
+           {fmt::format("checkpointed_share={}", share)},
+           "some layers keep their activations, where there is room"});
+    }
+  }
   if (training.loss_chunks < 8) {
     changes.push_back({"loss", {"loss_chunks=8"}, "fewer logits at a time"});
   }
