@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/models/llama_layers.h"
 
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 
 #include "accordion/ops/attention.h"
+#include "accordion/ops/embedding.h"
 #include "accordion/ops/swiglu.h"
 
 namespace accordion {
@@ -37,7 +37,7 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocab_size, int64_t width)
     : weight(register_parameter("weight", at::empty({vocab_size, width}))) {}
 
 at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens) {
-  return at::embedding(weight, tokens);
+  return ops::embedding(weight, tokens);
 }
 
 LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)

@@ -27,9 +27,14 @@ AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k) {
   return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
 }
 
-/// Calls `body` with a null pointer of the tiles' type for a dtype.
+/// Calls `body` with a null pointer of the tiles' type for the dtype of
+/// `tensor`; not at all on meta ([Note: operators on meta]).
 template <class Body>
-void dispatch_tile(at::ScalarType dtype, Body&& body) {
+void dispatch_tile(const at::Tensor& tensor, Body&& body) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (tensor.is_meta()) {
+    return;
+  }
   if (dtype == at::kFloat) {
     body(static_cast<float*>(nullptr));
   } else {
@@ -61,7 +66,7 @@ std::vector<at::Tensor> attend(const std::vector<at::Tensor>& qkv) {
                                   q.options().dtype(at::kFloat));
   const int64_t q_step = shape.seq_len * shape.q_stride();
   const int64_t kv_step = shape.seq_len * shape.kv_stride();
-  dispatch_tile(q.scalar_type(), [&](auto* type) {
+  dispatch_tile(q, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     for_each_kv_head(shape, [&](int64_t i, int64_t kv_head) {
       detail::attend<T>(
@@ -112,7 +117,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     at::Tensor dv = at::empty(v.sizes(), v.options());
     const int64_t q_step = shape.seq_len * shape.q_stride();
     const int64_t kv_step = shape.seq_len * shape.kv_stride();
-    dispatch_tile(q.scalar_type(), [&](auto* type) {
+    dispatch_tile(q, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       for_each_kv_head(shape, [&](int64_t i, int64_t kv_head) {
         detail::attend_backward<T>(
@@ -129,10 +134,13 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   }
 };
 
+/// LibTorch's kernel keeps the same tensors for backward, so that on meta it
+/// makes no difference which of the two it would be.
 bool is_tiled(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return detail::has_kernel({q, k, v}) && q.scalar_type() != at::kHalf &&
-         q.numel() > 0 && q.size(1) <= kLongestTiled && q.size(3) % 2 == 0 &&
-         detail::can_multiply(q.scalar_type());
+         q.numel() > 0 &&
+         (q.is_meta() || (q.size(1) <= kLongestTiled && q.size(3) % 2 == 0 &&
+                          detail::can_multiply(q.scalar_type())));
 }
 
 void check_shapes(const at::Tensor& q, const at::Tensor& k,

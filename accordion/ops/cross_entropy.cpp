@@ -64,7 +64,7 @@ std::vector<kernels::RowLoss> row_losses(const at::Tensor& logits,
 CrossEntropy compute(const at::Tensor& logits, const at::Tensor& targets,
                      const at::Tensor& gradient, double divisor) {
   std::vector<kernels::RowLoss> losses;
-  detail::dispatch_element(logits.scalar_type(), [&](auto* type) {
+  detail::dispatch_element(logits, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const double scale = stored_scale(logits.scalar_type(), divisor);
     losses =
@@ -105,8 +105,9 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
     const at::Tensor factor =
         gradients[0] * ctx->saved_data["factor"].toDouble();
     // Not scaled in place: a second backward would scale it again.
-    const bool as_it_is =
-        factor.device().is_cpu() && factor.item<double>() == 1.0;
+    // On meta the factor is taken to be what it is without a loss scale.
+    const bool as_it_is = factor.is_meta() || (factor.device().is_cpu() &&
+                                               factor.item<double>() == 1.0);
     return {as_it_is ? gradient : gradient.mul(factor), at::Tensor(),
             at::Tensor(), at::Tensor()};
   }
@@ -138,11 +139,13 @@ void check_targets(const at::Tensor& targets, int64_t classes) {
 CrossEntropy run(const at::Tensor& logits, const at::Tensor& targets,
                  double divisor, bool in_place) {
   check_shapes(logits.sizes(), targets, divisor);
-  if (!detail::has_kernel({logits}) || !targets.device().is_cpu()) {
+  if (!detail::has_kernel({logits}) || targets.device() != logits.device()) {
     return composite::cross_entropy(logits, targets, divisor);
   }
   const at::Tensor indices = targets.contiguous();
-  check_targets(indices, logits.size(1));
+  if (indices.is_cpu()) {
+    check_targets(indices, logits.size(1));
+  }
   if (!logits.requires_grad() || !at::GradMode::is_enabled()) {
     return compute(logits.contiguous(), indices, {}, divisor);
   }

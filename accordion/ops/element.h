@@ -11,13 +11,22 @@ namespace accordion::ops::detail {
 
 /// Whether the loops of kernels/ apply: plain CPU tensors of one dtype, fp32,
 /// bf16 or fp16. Everything else takes the composite.
+///
+/// // [Note: operators on meta]
+/// Tensors on meta pass for such: an operator then makes, saves and returns
+/// the tensors that it does on the CPU, and leaves the loops out. So what a
+/// step holds can be counted without its memory.
 inline bool has_kernel(std::initializer_list<at::Tensor> tensors) {
   const at::ScalarType dtype = tensors.begin()->scalar_type();
+  const at::Device device = tensors.begin()->device();
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return false;
   }
+  if (!device.is_cpu() && !device.is_meta()) {
+    return false;
+  }
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
+    if (tensor.device() != device || tensor.layout() != at::kStrided ||
         tensor.scalar_type() != dtype) {
       return false;
     }
@@ -25,9 +34,15 @@ inline bool has_kernel(std::initializer_list<at::Tensor> tensors) {
   return true;
 }
 
-/// Calls `body` with a null pointer of the kernels' type for a dtype.
+/// Calls `body` with a null pointer of the kernels' type for the dtype of
+/// `tensor`; not at all where that has no elements to compute ([Note: operators
+/// on meta]).
 template <class Body>
-void dispatch_element(at::ScalarType dtype, Body&& body) {
+void dispatch_element(const at::Tensor& tensor, Body&& body) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (tensor.is_meta()) {
+    return;
+  }
   if (dtype == at::kFloat) {
     body(static_cast<float*>(nullptr));
   } else if (dtype == at::kBFloat16) {

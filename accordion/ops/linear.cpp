@@ -57,7 +57,7 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
                    onednn)
         .to(at::kHalf);
   }
-  if (onednn) {
+  if (onednn && !rows.is_meta()) {
     return onednn_product(rows, weight, bias);
   }
   return bias ? at::addmm(*bias, rows, weight.t()) : rows.mm(weight.t());
@@ -76,6 +76,9 @@ at::Tensor left_transpose(const at::Tensor& dy) {
   }
   const int64_t rows = dy.size(0);
   at::Tensor copy = at::empty({dy.size(1), rows}, dy.options());
+  if (dy.is_meta()) {
+    return copy;
+  }
   at::parallel_for(0, dy.size(1), detail::rows_per_task(rows),
                    [&](int64_t begin, int64_t end) {
                      kernels::transpose(

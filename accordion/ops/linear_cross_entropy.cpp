@@ -163,7 +163,7 @@ CrossEntropy linear_cross_entropy(const at::Tensor& hidden,
     return composite_in_chunks(hidden, weight, targets, divisor, rows);
   }
   if (!at::GradMode::is_enabled() || !detail::has_kernel({hidden, weight}) ||
-      !targets.device().is_cpu()) {
+      targets.device() != hidden.device()) {
     return composite_in_chunks(hidden, weight, targets, divisor, rows);
   }
   variable_list result = LinearCrossEntropy::apply(

@@ -36,7 +36,7 @@ std::pair<at::Tensor, at::Tensor> backward_of(const at::Tensor& x,
                                             1, at::get_num_threads());
   at::Tensor dx = at::empty_like(x);
   at::Tensor dweight = at::zeros({tasks, width}, x.options().dtype(at::kFloat));
-  detail::dispatch_element(x.scalar_type(), [&](auto* type) {
+  detail::dispatch_element(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
@@ -62,7 +62,7 @@ at::Tensor forward_of(const at::Tensor& stream, const at::Tensor& branch,
   const int64_t width = stream.size(-1);
   const int64_t rows = stream.numel() / std::max<int64_t>(1, width);
   at::Tensor y = at::empty_like(stream);
-  detail::dispatch_element(stream.scalar_type(), [&](auto* type) {
+  detail::dispatch_element(stream, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     at::parallel_for(
         0, rows, detail::rows_per_task(width), [&](int64_t begin, int64_t end) {

@@ -31,7 +31,7 @@ at::Tensor rotated(const at::Tensor& input, const at::Tensor& cos,
   const int64_t heads = x.size(2);
   const int64_t half = x.size(3) / 2;
   const int64_t row_numel = heads * 2 * half;
-  detail::dispatch_element(x.scalar_type(), [&](auto* type) {
+  detail::dispatch_element(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     at::parallel_for(0, x.size(0) * seq_len, detail::rows_per_task(row_numel),
                      [&](int64_t begin, int64_t end) {
@@ -96,7 +96,8 @@ std::pair<at::Tensor, at::Tensor> rope(const at::Tensor& q, const at::Tensor& k,
   check_table(q, table);
   check_table(k, table);
   if (!detail::has_kernel({q, k}) || !table.cos.is_contiguous() ||
-      !table.sin.is_contiguous() || table.cos.scalar_type() != at::kFloat) {
+      !table.sin.is_contiguous() || table.cos.scalar_type() != at::kFloat ||
+      (q.is_cpu() && !table.cos.is_cpu())) {
     return composite::rope(q, k, table);
   }
   variable_list result = Rope::apply(q, k, table.cos, table.sin);

@@ -25,7 +25,7 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
     const at::Tensor gate = gate_input.contiguous();
     const at::Tensor up = up_input.contiguous();
     at::Tensor y = at::empty_like(gate);
-    detail::dispatch_element(gate.scalar_type(), [&](auto* type) {
+    detail::dispatch_element(gate, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       at::parallel_for(
           0, gate.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
@@ -42,7 +42,7 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dgate = at::empty_like(saved[0]);
     at::Tensor dup = at::empty_like(saved[1]);
-    detail::dispatch_element(dy.scalar_type(), [&](auto* type) {
+    detail::dispatch_element(dy, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
       at::parallel_for(
           0, dy.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
