@@ -148,6 +148,10 @@ class Communicator {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int world_size() const = 0;
   [[nodiscard]] virtual std::string_view backend() const = 0;
+  /// Whether buffers have memory. Without, they are addresses that must not be
+  /// read or written, and collectives on parts whose `local` is null move
+  /// nothing: calls and bytes are counted, and sums of squares are 0.
+  [[nodiscard]] virtual bool has_memory() const { return true; }
 
   /// Allocates memory that all ranks share where the backend can (shm: the very
   /// same pages on every rank), private memory of the same size elsewhere: the

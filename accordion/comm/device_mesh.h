@@ -23,6 +23,8 @@ struct DeviceMeshOptions {
   ///   gloo          TCP
   ///   hierarchical  as auto, but what would be gloo instead is an error
   ///   fake          nothing: one process plays its rank
+  ///   meta          nothing: the same without memory, where what fully_shard
+  ///                 shards stays on meta (Communicator::has_memory)
   std::string backend = "auto";
   /// From the outermost axis, whose neighbours are furthest apart, to the
   /// innermost. Empty: one axis "shard" over all ranks.

@@ -179,9 +179,14 @@ GroupConnector make_group_connector(const Rendezvous& rendezvous,
       return make_fake_communicator(group.rank, group.size());
     };
   }
+  if (options.backend == "meta") {
+    return [](const RankGroup& group) {
+      return make_meta_communicator(group.rank, group.size());
+    };
+  }
   throw std::invalid_argument(
       fmt::format("[DeviceMesh] no backend is named '{}'; there are 'auto', "
-                  "'shm', 'gloo', 'hierarchical' and 'fake'",
+                  "'shm', 'gloo', 'hierarchical', 'fake' and 'meta'",
                   options.backend));
 }
 

@@ -25,4 +25,10 @@ std::unique_ptr<CommBuffer> make_private_buffer(std::int64_t bytes,
                                          bytes);
 }
 
+std::unique_ptr<CommBuffer> make_address_buffer(std::int64_t bytes,
+                                                std::string_view label) {
+  return std::make_unique<PrivateBuffer>(
+      Mapping::addresses(page_aligned(bytes), label), bytes);
+}
+
 }  // namespace accordion::detail

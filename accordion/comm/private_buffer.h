@@ -15,4 +15,9 @@ namespace accordion::detail {
 std::unique_ptr<CommBuffer> make_private_buffer(std::int64_t bytes,
                                                 std::string_view label);
 
+/// A CommBuffer without memory, whose addresses are nobody else's: an access to
+/// them ends the process. Throws CommError when there are not as many.
+std::unique_ptr<CommBuffer> make_address_buffer(std::int64_t bytes,
+                                                std::string_view label);
+
 }  // namespace accordion::detail

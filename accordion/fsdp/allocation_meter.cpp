@@ -21,6 +21,7 @@ struct AllocationMeter::Account {
   std::optional<std::int64_t> limit;
   OnRefused refused;
   bool records = false;
+  bool counts_meta = false;
   std::vector<Sample> samples;
 
   void change(MemoryPhase of, std::int64_t bytes) {
@@ -191,6 +192,42 @@ class LedgerAllocator final : public c10::Allocator {
   inline static c10::Allocator* inner_ = nullptr;
 };
 
+/// Hands out nothing, and enters it where the thread's meter counts meta: under
+/// the address of a byte, which stands for the memory there would be.
+class MetaLedgerAllocator final : public c10::Allocator {
+ public:
+  static void install() {
+    static const bool installed = [] {
+      static MetaLedgerAllocator allocator;
+      c10::SetAllocator(c10::DeviceType::Meta, &allocator);
+      return true;
+    }();
+    static_cast<void>(installed);
+  }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    AllocationLedger::Account* const account = current;
+    if (account == nullptr || !account->counts_meta || bytes == 0) {
+      return {nullptr, c10::Device(c10::DeviceType::Meta)};
+    }
+    const auto size = static_cast<std::int64_t>(bytes);
+    ledger().admit(size, *account);
+    auto place = std::make_unique<char>();
+    ledger().add(place.get(), size, *account);
+    return {nullptr, place.release(), &release,
+            c10::Device(c10::DeviceType::Meta)};
+  }
+
+  void copy_data(void* /*to*/, const void* /*from*/,
+                 std::size_t /*bytes*/) const override {}
+
+ private:
+  static void release(void* place) {
+    const std::unique_ptr<char> owned(static_cast<char*>(place));
+    ledger().remove(place);
+  }
+};
+
 }  // namespace
 
 std::int64_t AllocatedBytes::total() const {
@@ -245,8 +282,15 @@ AllocatedBytes AllocationMeter::take_peak() {
   return std::exchange(account_->peak, account_->live);
 }
 
-std::optional<MemoryPhase> AllocationMeter::phase_of(const void* data) const {
-  return ledger().phase_of(data, *account_);
+std::optional<MemoryPhase> AllocationMeter::phase_of(
+    const void* context) const {
+  return ledger().phase_of(context, *account_);
+}
+
+void AllocationMeter::count_meta() {
+  MetaLedgerAllocator::install();
+  const auto lock = ledger().lock();
+  account_->counts_meta = true;
 }
 
 void AllocationMeter::set_limit(std::optional<std::int64_t> bytes,

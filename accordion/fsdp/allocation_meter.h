@@ -61,6 +61,10 @@ class AllocationMeter {
   AllocationMeter(const AllocationMeter&) = delete;
   AllocationMeter& operator=(const AllocationMeter&) = delete;
 
+  /// Counts tensors on meta from here on too, each with the bytes that it would
+  /// have elsewhere.
+  void count_meta();
+
   /// What allocations count for from here on; returns what it was.
   MemoryPhase enter(MemoryPhase phase);
   [[nodiscard]] MemoryPhase phase() const;
@@ -68,9 +72,9 @@ class AllocationMeter {
   [[nodiscard]] AllocatedBytes live() const;
   /// What was alive when the total was highest since the last call.
   [[nodiscard]] AllocatedBytes take_peak();
-  /// The phase in which `data` was allocated; nullopt where this meter has not
-  /// counted it, or it is freed.
-  [[nodiscard]] std::optional<MemoryPhase> phase_of(const void* data) const;
+  /// The phase in which a storage was allocated, by the context of its pointer;
+  /// nullopt where this meter has not counted it, or it is freed.
+  [[nodiscard]] std::optional<MemoryPhase> phase_of(const void* context) const;
 
   /// Calls `refused` for an allocation that would bring live() above `bytes`,
   /// or that LibTorch's allocator fails at. Once: what cleans up behind an

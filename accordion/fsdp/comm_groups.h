@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include <c10/core/Device.h>
+
 #include "accordion/comm/communicator.h"
 
 namespace accordion {
@@ -41,6 +43,10 @@ struct CommGroups {
   /// memory with neither, and pass none.
   [[nodiscard]] CommBuffer* slot_of(CommBuffer& slot) const {
     return secondary ? nullptr : &slot;
+  }
+  /// Where what is sharded lies.
+  [[nodiscard]] c10::Device device() const {
+    return reduce->has_memory() ? c10::kCPU : c10::kMeta;
   }
   [[nodiscard]] bool sharded() const { return gather->world_size() > 1; }
   [[nodiscard]] int num_replicas() const {

@@ -74,11 +74,15 @@ SlotStorage FsdpUnit::make_unsharded(const SectionState& section) const {
     return SlotStorage(section.shard.storage());
   }
   return {
-      section.unsharded_bytes(),
+      section.unsharded_bytes(), groups_.device(),
       "[fully_shard] parameters of unit '" + name_ +
           "' were read while they were resharded. They exist only inside "
           "the unit's own forward and backward: do not keep views of them, "
           "and call the unit through its holder, not through a base class."};
+}
+
+at::TensorOptions FsdpUnit::on_device(DType dtype) const {
+  return at::TensorOptions(to_scalar_type(dtype)).device(groups_.device());
 }
 
 void FsdpUnit::make_sections() {
@@ -88,10 +92,10 @@ void FsdpUnit::make_sections() {
     const bool lone = !groups_.sharded();
     const bool offloaded = offloads_parameters_ && (state.sharded || lone);
     state.source = source_of(section, state.sharded, lone, offloaded);
+    const at::TensorOptions stored = on_device(section.stored_dtype);
+    const at::TensorOptions gathered = on_device(section.gathered_dtype);
     state.shard = offloaded ? make_shard(section, state.paged_shard)
-                            : at::zeros({section.numel_per_rank},
-                                        to_scalar_type(section.stored_dtype));
-    const c10::ScalarType gathered = to_scalar_type(section.gathered_dtype);
+                            : at::zeros({section.numel_per_rank}, stored);
     if (state.source == WholeSource::Cast) {
       state.cast = at::zeros({section.padded_numel}, gathered);
     }
@@ -127,7 +131,9 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
             to_scalar_type(section.layout->gathered_dtype)),
     };
     const at::Tensor values = faces.piece_data.view({-1});
-    if (members[i].init) {
+    if (values.is_meta()) {
+      // Has none.
+    } else if (members[i].init) {
       initialize_piece(*members[i].init, piece.begin, values);
     } else {
       values.copy_(

@@ -241,6 +241,7 @@ class FsdpUnit : public GradientReceiver,
   [[noreturn]] void reject_gradient(int source) override;
 
  private:
+  [[nodiscard]] at::TensorOptions on_device(DType dtype) const;
   void make_sections();
   void make_parameters(const std::vector<MemberParameter>& members);
   [[nodiscard]] SlotStorage make_unsharded(const SectionState& section) const;

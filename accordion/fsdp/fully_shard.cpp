@@ -103,7 +103,9 @@ std::shared_ptr<Communicator> world_of(const DeviceMesh& mesh) {
 CommGroups make_groups(const FsdpOptions& options, const DeviceMesh& mesh) {
   if (options.strategy == Strategy::NoShard) {
     const std::shared_ptr<Communicator> world = world_of(mesh);
-    return {.gather = make_lone_communicator("none", world->timeout()),
+    return {.gather = world->has_memory()
+                          ? make_lone_communicator("none", world->timeout())
+                          : make_meta_communicator(0, 1),
             .reduce = world};
   }
   std::shared_ptr<Communicator> shard = axis_communicator(mesh, kShardAxis);
@@ -262,10 +264,12 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   WrappedUnits wrapped =
       wrap_units(discover_units(root, placement_rule(options)), options.wrap);
   plan_values(wrapped.units, plan);
-  verify_ranks(wrapped.units, mesh.world(),
-               options.verify_parameters && !options.broadcast_parameters);
-  if (options.broadcast_parameters) {
-    broadcast_values(wrapped.units, mesh.world());
+  if (mesh.world().has_memory()) {
+    verify_ranks(wrapped.units, mesh.world(),
+                 options.verify_parameters && !options.broadcast_parameters);
+    if (options.broadcast_parameters) {
+      broadcast_values(wrapped.units, mesh.world());
+    }
   }
 
   CommGroups groups = make_groups(options, mesh);
@@ -288,7 +292,9 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   const auto state = std::make_shared<FsdpState>(
       FsdpState{mesh, options, executor, std::move(wrapped.decisions)});
   executor->attach();
-  finish_initialization(root, plan, options);
+  if (mesh.world().has_memory()) {
+    finish_initialization(root, plan, options);
+  }
   for (std::size_t i = 0; i < bases.size(); ++i) {
     bases[i]->attach(std::make_shared<FsdpHooks>(state, static_cast<int>(i)));
   }

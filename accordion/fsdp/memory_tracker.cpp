@@ -68,7 +68,8 @@ MemoryTracker::Known MemoryTracker::known() const {
   known.bytes.communication_buffers = bytes.gradient_slots;
   known.bytes.activations = bytes.activation_buffers;
   for_each_held_tensor(*executor, [&](const at::Tensor& tensor) {
-    if (const auto phase = meter_.phase_of(tensor.storage().data())) {
+    if (const auto phase =
+            meter_.phase_of(tensor.storage().data_ptr().get_context())) {
       known.counted.by_phase[static_cast<std::size_t>(*phase)] +=
           static_cast<std::int64_t>(tensor.storage().nbytes());
     }

@@ -72,6 +72,10 @@ class MemoryTracker {
     watch(static_cast<const torch::nn::Module&>(*root), std::move(sources));
   }
 
+  /// Counts what is on meta as though it had memory, for modules sharded over a
+  /// mesh that has none. Before they are made.
+  void count_meta() { meter_.count_meta(); }
+
   /// Lets errors name unit and action, as `trace` has them; null: the phase
   /// alone.
   void set_trace(std::shared_ptr<const StepTrace> trace) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accordion/comm/communicator.h"
@@ -58,6 +59,8 @@ class SlotPool {
   Slot* smallest_free(std::int64_t bytes, std::span<const int> except);
   Slot& allocate(std::int64_t bytes);
   [[nodiscard]] std::unique_ptr<CommBuffer> make_buffer(std::int64_t bytes);
+  [[nodiscard]] std::unique_ptr<CommBuffer> make_own_buffer(
+      std::int64_t bytes, std::string_view label) const;
 
   Kind kind_;
   std::shared_ptr<Communicator> communicator_;

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/slot_storage.h"
 
-#include <algorithm>
 #include <string>
-#include <vector>
 
-#include <ATen/ops/empty.h>
+#include <ATen/core/Tensor.h>
 
 namespace accordion {
 
 namespace {
 
-c10::DataPtr at_address(void* memory) {
-  return {memory, c10::Device(c10::kCPU)};
+c10::DataPtr at_address(void* memory, c10::Device device) {
+  return {device.is_meta() ? nullptr : memory, device};
 }
 
-c10::Storage make_storage(std::int64_t bytes) {
+c10::Storage make_storage(std::int64_t bytes, c10::Device device) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, at_address(nullptr),
+      c10::StorageImpl::use_byte_size_t(), bytes, at_address(nullptr, device),
       /*allocator=*/nullptr, /*resizable=*/false));
 }
 
@@ -39,33 +37,27 @@ void set_readable(Impl* storage, bool readable, const std::string& message) {
 SlotStorage::SlotStorage(c10::Storage resident)
     : storage_(std::move(resident)) {}
 
-SlotStorage::SlotStorage(std::int64_t bytes, const std::string& message)
-    : storage_(make_storage(bytes)), message_(message) {
+SlotStorage::SlotStorage(std::int64_t bytes, c10::Device device,
+                         const std::string& message)
+    : storage_(make_storage(bytes, device)), message_(message) {
   set_readable(storage_.unsafeGetStorageImpl(), false, message_);
 }
 
 void SlotStorage::bind(void* memory) {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
   set_readable(storage, true, message_);
-  storage->set_data_ptr_noswap(at_address(memory));
+  storage->set_data_ptr_noswap(at_address(memory, storage->device()));
 }
 
 void SlotStorage::release() {
   c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(at_address(nullptr));
+  storage->set_data_ptr_noswap(at_address(nullptr, storage->device()));
   set_readable(storage, false, message_);
 }
 
 at::Tensor SlotStorage::view(std::int64_t offset, at::IntArrayRef shape,
                              c10::ScalarType dtype) const {
-  if (message_.empty()) {
-    return tensor_on(storage_, offset, shape, dtype);
-  }
-  c10::StorageImpl* storage = storage_.unsafeGetStorageImpl();
-  set_readable(storage, true, message_);  // set_ looks at the address
-  at::Tensor tensor = tensor_on(storage_, offset, shape, dtype);
-  set_readable(storage, false, message_);
-  return tensor;
+  return tensor_on(storage_, offset, shape, dtype);
 }
 
 bool SlotStorage::holds(const at::Tensor& tensor) const {
@@ -73,16 +65,18 @@ bool SlotStorage::holds(const at::Tensor& tensor) const {
                                      storage_.unsafeGetStorageImpl();
 }
 
+/// As from_blob makes one: set_ would look at the address, which a released
+/// storage refuses, and would resize storages on meta.
 at::Tensor tensor_on(const c10::Storage& storage, std::int64_t offset,
                      at::IntArrayRef shape, c10::ScalarType dtype) {
-  std::vector<std::int64_t> strides(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    strides[dim] = stride;
-    stride *= std::max<std::int64_t>(shape[dim], 1);
-  }
-  return at::empty({0}, at::TensorOptions(dtype))
-      .set_(storage, offset, shape, strides);
+  const auto options = at::TensorOptions(dtype).device(storage.device());
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(options.computeDispatchKey()),
+      options.dtype());
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(shape);
+  impl->set_storage_offset(offset);
+  return tensor;
 }
 
 }  // namespace accordion

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
 namespace accordion {
@@ -24,8 +25,9 @@ class SlotStorage {
   SlotStorage() = default;
   /// Storage that is always bound: memory that stays.
   explicit SlotStorage(c10::Storage resident);
-  /// Released storage of `bytes` bytes.
-  SlotStorage(std::int64_t bytes, const std::string& message);
+  /// Released storage of `bytes` bytes. On meta no address is ever bound.
+  SlotStorage(std::int64_t bytes, c10::Device device,
+              const std::string& message);
 
   /// Whether there is storage, and it is always bound.
   [[nodiscard]] bool is_resident() const {

@@ -20,6 +20,7 @@ void FsdpUnit::make_gradient(SectionState& section) const {
   section.gradient_storage =
       frees_gradients_
           ? SlotStorage(static_cast<std::int64_t>(shard.nbytes()),
+                        shard.device(),
                         "[fully_shard] gradients of unit '" + name_ +
                             "' were read outside of its step. With "
                             "FsdpOptions::step_in_backward they exist only in "

@@ -43,12 +43,12 @@ std::byte* FsdpUnit::gradient_place(int parameter) {
 }
 
 at::Tensor FsdpUnit::gradient_in_slot(int parameter) {
-  return at::from_blob(gradient_place(parameter),
-                       parameters_[static_cast<std::size_t>(parameter)]
-                           .faces()
-                           .unsharded.sizes(),
-                       at::TensorOptions(to_scalar_type(gradient_dtype(
-                           section_of(parameter), gradient_use_))));
+  const at::Tensor& unsharded =
+      parameters_[static_cast<std::size_t>(parameter)].faces().unsharded;
+  return at::for_blob(gradient_place(parameter), unsharded.sizes())
+      .options(on_device(gradient_dtype(section_of(parameter), gradient_use_)))
+      .target_device(groups_.device())
+      .make_tensor();
 }
 
 void FsdpUnit::store_gradient(int parameter, const at::Tensor& gradient) {
@@ -65,7 +65,7 @@ void FsdpUnit::store_gradient(int parameter, const at::Tensor& gradient) {
   if (fits && gradient.const_data_ptr() == place) {
     return;  // an operator computed it where it belongs
   }
-  if (fits && gradient.nbytes() <= kSmallBytes) {
+  if (fits && gradient.is_cpu() && gradient.nbytes() <= kSmallBytes) {
     std::memcpy(place, gradient.const_data_ptr(), gradient.nbytes());
   } else {
     gradient_in_slot(parameter).copy_(gradient);
@@ -180,6 +180,9 @@ void FsdpUnit::zero_missing_gradients() {
     if (section_of(index).trainable && !filled_[i]) {
       gradient_in_slot(index).zero_();
     }
+  }
+  if (groups_.device().is_meta()) {
+    return;
   }
   // Slots pass from unit to unit: what lies between parameters is stale.
   for (std::size_t s = 0; s < sections_.size(); ++s) {

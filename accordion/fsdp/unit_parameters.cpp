@@ -56,7 +56,7 @@ void FsdpUnit::start_unshard(CommBuffer& slot) {
   adopt_parameters();
   gather_ = gather(slot);
   for (const SectionState& section : sections_) {
-    if (section.source == WholeSource::Cast) {
+    if (section.source == WholeSource::Cast && !section.cast.is_meta()) {
       detail::convert(section.cast.mutable_data_ptr(),
                       section.layout->gathered_dtype,
                       section.shard.const_data_ptr(),
@@ -134,7 +134,7 @@ CommBuffer& FsdpUnit::reshard_to_secondary() {
   TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Unsharded, name_);
   const int rank = groups_.secondary->rank();
   for (const SectionState& section : sections_) {
-    if (!section.secondary.defined()) {
+    if (!section.secondary.defined() || section.secondary.is_meta()) {
       continue;
     }
     const DType dtype = section.layout->gathered_dtype;

@@ -290,7 +290,9 @@ std::shared_ptr<const CallContext> call_context(
   auto context = std::make_shared<CallContext>();
   std::vector<at::Device> devices = {at::kCPU};
   for (const at::Tensor& input : inputs) {
-    if (std::ranges::find(devices, input.device()) == devices.end()) {
+    // Nothing is drawn on meta, and it has no generator.
+    if (!input.is_meta() &&
+        std::ranges::find(devices, input.device()) == devices.end()) {
       devices.push_back(input.device());
     }
   }

@@ -74,7 +74,8 @@ void AdamW::add_new_shards() {
   std::vector<FlatShard> added;
   for (FlatShard& shard : flat_shards(root_)) {
     if (shard.gradients.defined() &&
-        known_shards_.insert(shard.parameters.const_data_ptr()).second) {
+        known_shards_.insert(shard.parameters.storage().unsafeGetStorageImpl())
+            .second) {
       added.push_back(std::move(shard));
     }
   }

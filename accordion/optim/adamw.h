@@ -162,7 +162,7 @@ class AdamW {
   std::vector<Shard> shards_;
   std::vector<std::shared_ptr<MomentPager>> pagers_;  // one, before any thaw
   BlockOrder shard_order_;  // of offloaded parameters and gradients
-  std::unordered_set<const void*> known_shards_;  // by their parameters' memory
+  std::unordered_set<const void*> known_shards_;    // by parameters' storage
   std::optional<std::uint64_t> trainable_version_;  // when last looked
   std::int64_t state_bytes_ = 0;
 };

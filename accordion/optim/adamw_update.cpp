@@ -80,9 +80,10 @@ void update(const kernels::AdamWOperands<Parameter, Moment>& operands,
   at::parallel_for(0, numel, kElementsPerTask, task);
 }
 
-/// Whether the kernel can update `parameters` by moments of that dtype.
+/// Whether the kernel can update `parameters` by moments of that dtype, or
+/// would if they were not on meta.
 bool has_fused_adamw(const at::Tensor& parameters, c10::ScalarType moments) {
-  return parameters.device().is_cpu() &&
+  return (parameters.is_cpu() || parameters.is_meta()) &&
          is_kernel_dtype(parameters.scalar_type()) && is_kernel_dtype(moments);
 }
 
@@ -135,7 +136,7 @@ void AdamW::update(const Operands& all, const Range& range,
   const std::int64_t begin = std::max(range.begin, all.begin);
   const std::int64_t numel =
       std::min(range.end, all.begin + all.parameters.numel()) - begin;
-  if (numel <= 0) {
+  if (numel <= 0 || all.parameters.is_meta()) {
     return;
   }
   const auto part = [&](const at::Tensor& of_all) {

@@ -45,6 +45,44 @@ TEST(FakeCommunicator, WorldOfOneIsALocalCopy) {
   }
 }
 
+TEST(MetaCommunicator, CountsWhatHasNoMemoryAndMovesWhatHas) {
+  const auto communicator = make_meta_communicator(2, 4096);
+  EXPECT_FALSE(communicator->has_memory());
+  // More than this machine has.
+  constexpr std::int64_t kNumel = std::int64_t{1} << 34;
+  const auto slot = communicator->allocate_common(4096 * kNumel, "slots");
+  double squares = 1.0;
+  const GatherPart gather{.local = nullptr,
+                          .local_dtype = DType::Float32,
+                          .full = slot->data(),
+                          .full_dtype = DType::Float32,
+                          .numel = kNumel / 4};
+  const ReducePart reduce{.full = slot->data(),
+                          .full_dtype = DType::Bfloat16,
+                          .local = nullptr,
+                          .local_dtype = DType::Float32,
+                          .reduce_dtype = DType::Float32,
+                          .numel = kNumel / 4,
+                          .sum_of_squares = &squares};
+  communicator->all_gather_into({&gather, 1}, slot.get(), "unit").wait();
+  communicator->reduce_scatter_into({&reduce, 1}, slot.get(), "unit").wait();
+  EXPECT_EQ(squares, 0.0);
+  const CommCounters& counters = communicator->counters();
+  EXPECT_EQ(counters.bytes_of(CommOp::AllGather), 4096 * kNumel);
+  EXPECT_EQ(counters.bytes_of(CommOp::ReduceScatter), 2048 * kNumel);
+
+  const auto two = make_meta_communicator(1, 2);
+  const float mine = 3.0F;
+  std::vector<float> all(2);
+  const GatherPart number{.local = &mine,
+                          .local_dtype = DType::Float32,
+                          .full = all.data(),
+                          .full_dtype = DType::Float32,
+                          .numel = 1};
+  two->all_gather_into({&number, 1}, nullptr, "number").wait();
+  EXPECT_EQ(all, (std::vector<float>{3, 3}));
+}
+
 TEST(FakeCommunicator, RankOutsideTheWorldIsAnError) {
   EXPECT_NE(message_of([] {
               make_fake_communicator(4, 4);

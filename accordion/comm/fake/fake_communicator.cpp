@@ -14,7 +14,7 @@
 namespace accordion {
 namespace {
 
-class FakeCommunicator final : public Communicator {
+class FakeCommunicator : public Communicator {
  public:
   FakeCommunicator(std::string_view backend, int rank, int world_size,
                    std::chrono::milliseconds timeout)
@@ -44,6 +44,9 @@ class FakeCommunicator final : public Communicator {
                        std::string_view) override {
     for (const GatherPart& part : parts) {
       detail::check_part(part, "all_gather_into");
+      if (part.local == nullptr) {
+        continue;
+      }
       for (int rank = 0; rank < world_size_; ++rank) {
         detail::convert(
             detail::offset(part.full, part.full_dtype, rank * part.numel),
@@ -80,15 +83,27 @@ class FakeCommunicator final : public Communicator {
   }
   void barrier(std::string_view) override { count(CommOp::Barrier, 0); }
 
+ protected:
+  [[nodiscard]] virtual std::unique_ptr<CommBuffer> make_buffer(
+      std::int64_t bytes, std::string_view label) const {
+    return detail::make_private_buffer(bytes, label);
+  }
+
  private:
   std::unique_ptr<CommBuffer> allocate(std::int64_t bytes,
                                        std::string_view label) {
-    auto buffer = detail::make_private_buffer(bytes, label);
+    auto buffer = make_buffer(bytes, label);
     count(CommOp::Allocate, bytes);
     return buffer;
   }
 
   void sum_copies(const ReducePart& part, const void* operand) const {
+    if (part.local == nullptr) {
+      if (part.sum_of_squares != nullptr) {
+        *part.sum_of_squares = 0.0;
+      }
+      return;
+    }
     const std::vector<const void*> copies(static_cast<std::size_t>(world_size_),
                                           operand);
     detail::reduce(copies, part);
@@ -106,15 +121,36 @@ class FakeCommunicator final : public Communicator {
   CommCounters counters_;
 };
 
+class MetaCommunicator final : public FakeCommunicator {
+ public:
+  using FakeCommunicator::FakeCommunicator;
+  bool has_memory() const override { return false; }
+
+ protected:
+  std::unique_ptr<CommBuffer> make_buffer(
+      std::int64_t bytes, std::string_view label) const override {
+    return detail::make_address_buffer(bytes, label);
+  }
+};
+
+void check_rank(int rank, int world_size, std::string_view caller) {
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw std::invalid_argument(fmt::format(
+        "[{}] rank {} of {}: ranks count from 0 and there is at least one",
+        caller, rank, world_size));
+  }
+}
+
 }  // namespace
 
+std::unique_ptr<Communicator> make_meta_communicator(int rank, int world_size) {
+  check_rank(rank, world_size, "make_meta_communicator");
+  return std::make_unique<MetaCommunicator>("meta", rank, world_size,
+                                            std::chrono::minutes(5));
+}
+
 std::unique_ptr<Communicator> make_fake_communicator(int rank, int world_size) {
-  if (world_size < 1 || rank < 0 || rank >= world_size) {
-    throw std::invalid_argument(
-        fmt::format("[make_fake_communicator] rank {} of {}: ranks count from "
-                    "0 and there is at least one",
-                    rank, world_size));
-  }
+  check_rank(rank, world_size, "make_fake_communicator");
   return std::make_unique<FakeCommunicator>("fake", rank, world_size,
                                             std::chrono::minutes(5));
 }

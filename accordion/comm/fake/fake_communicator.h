@@ -19,6 +19,13 @@ namespace accordion {
 /// for.
 std::unique_ptr<Communicator> make_fake_communicator(int rank, int world_size);
 
+/// The same without memory (Communicator::has_memory), for tensors on meta and
+/// models that no machine at hand could hold. What has memory, such as a number
+/// that ranks agree on, is moved as by the fake one.
+///
+/// Memory  none; buffers take address space
+std::unique_ptr<Communicator> make_meta_communicator(int rank, int world_size);
+
 /// What every backend is in a world of one rank: the collectives come down to
 /// conversions of local memory.
 std::unique_ptr<Communicator> make_lone_communicator(

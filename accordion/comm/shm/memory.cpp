@@ -221,6 +221,15 @@ Mapping Mapping::anonymous(std::int64_t bytes, std::string_view label) {
   return mapping;
 }
 
+Mapping Mapping::addresses(std::int64_t bytes, std::string_view label) {
+  void* const start = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) {
+    fail_mmap(bytes, label);
+  }
+  return {static_cast<std::byte*>(start), bytes};
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 

@@ -39,6 +39,8 @@ class Mapping {
                         std::string_view label);
   /// Maps zeroed memory of this process alone, in huge pages where possible.
   static Mapping anonymous(std::int64_t bytes, std::string_view label);
+  /// Addresses alone, no page of which may be read or written.
+  static Mapping addresses(std::int64_t bytes, std::string_view label);
 
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;
