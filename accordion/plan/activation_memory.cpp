@@ -82,6 +82,9 @@ double saved_by_layer(const PlanRequest& request) {
             ? 0.0
             : token.query + token.kv + token.wide + token.hidden;
     kept = token.tokens * (token.hidden + attention + products);
+  } else if (training.checkpointing == Checkpointing::BetweenProducts) {
+    kept = token.tokens * (2.0 * token.hidden + token.query + 2.0 * token.kv +
+                           2.0 * token.wide);
   }
   return training.checkpointed_share * kept +
          (1.0 - training.checkpointed_share) * whole;

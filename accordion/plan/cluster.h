@@ -42,11 +42,16 @@ Cluster usual_cluster(const GpuType& gpu, int num_gpus);
 
 /// A TOML file with gpu, hosts, gpus_per_host, inside, between, and the fields
 /// of GpuType and LinkType that differ from those named (tables [gpu_rates],
-/// [inside_rates], [between_rates]).
+/// [inside_rates], [between_rates]), and what was measured ([[measured]]: kind,
+/// compute, sizes, per_s; see MeasuredRate). gpu = "CPU" is a rank of a host
+/// without GPUs, whose rates are all in the file; `accordion bench calibrate`
+/// writes such a one.
 ///
 /// Throws std::invalid_argument that names the key, and the nearest one known
 ///        std::runtime_error if the file cannot be read
 Cluster cluster_from_toml(std::string_view text, std::string_view source);
 Cluster cluster_from_file(const std::string& path);
+/// The file of a cluster, which cluster_from_toml reads back.
+std::string to_toml(const Cluster& cluster);
 
 }  // namespace accordion::plan

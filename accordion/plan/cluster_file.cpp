@@ -40,10 +40,11 @@ constexpr std::array<Rate<GpuType>, 11> kGpuRates = {{
     {"attention_efficiency", &GpuType::attention_efficiency},
 }};
 
-constexpr std::array<Rate<LinkType>, 3> kLinkRates = {{
+constexpr std::array<Rate<LinkType>, 4> kLinkRates = {{
     {"bytes_per_s", &LinkType::bytes_per_s},
     {"efficiency", &LinkType::efficiency},
     {"latency_s", &LinkType::latency_s},
+    {"reduce_bytes_per_s", &LinkType::reduce_bytes_per_s},
 }};
 
 template <typename T, std::size_t N>
@@ -96,10 +97,88 @@ int count_of(const toml::node& node, std::string_view key,
   return static_cast<int>(*count);
 }
 
-constexpr std::array<std::string_view, 9> kKeys = {
-    "gpu",       "hosts",        "gpus_per_host",
-    "inside",    "between",      "host_bytes_per_s",
-    "gpu_rates", "inside_rates", "between_rates"};
+constexpr std::array<std::string_view, 10> kKeys = {
+    "gpu",          "hosts",        "gpus_per_host",    "inside",
+    "between",      "measured",     "host_bytes_per_s", "gpu_rates",
+    "inside_rates", "between_rates"};
+
+constexpr std::string_view kCpu = "CPU";
+
+/// A rank of a CPU host, of which the file says all: no datasheet would.
+Cluster cpu_cluster() {
+  Cluster cluster;
+  cluster.gpu.name = kCpu;
+  cluster.gpu.num_multiprocessors = 1;
+  cluster.gpu.clock_hz = 1e9;
+  cluster.gpu.power_w = cluster.gpu.reference_power_w = 1.0;
+  cluster.gpu.gemm_efficiency = cluster.gpu.memory_efficiency = 1.0;
+  cluster.gpu.attention_efficiency = 1.0;
+  // A collective runs on the cores that compute: they stand still beside it.
+  cluster.gpu.collective_share = 0.999;
+  cluster.inside = {.name = "SHM", .efficiency = 1.0};
+  cluster.between = {.name = "Gloo", .efficiency = 1.0};
+  return cluster;
+}
+
+void check_cpu(const Cluster& cluster, std::string_view source) {
+  for (const std::string_view key : {"peak_16bit_flops", "peak_32bit_flops",
+                                     "memory_bytes", "memory_bytes_per_s"}) {
+    const auto rate = std::ranges::find(kGpuRates, key, &Rate<GpuType>::key);
+    if (!(cluster.gpu.*(rate->field) > 0.0)) {
+      fail(source, fmt::format("'gpu_rates.{}' is missing, which a CPU needs; "
+                               "`accordion bench calibrate` writes it.",
+                               key));
+    }
+  }
+  if (cluster.num_gpus() > 1 && !(cluster.inside.bytes_per_s > 0.0)) {
+    fail(source, "'inside_rates.bytes_per_s' is missing, which a CPU needs.");
+  }
+  if (cluster.num_hosts > 1 && !(cluster.between.bytes_per_s > 0.0)) {
+    fail(source, "'between_rates.bytes_per_s' is missing, which a CPU needs.");
+  }
+}
+
+/// Reads an entry of [[measured]].
+MeasuredRate measured_from(const toml::node& node, std::string_view source) {
+  const toml::table* const table = node.as_table();
+  if (table == nullptr || table->size() != 4) {
+    fail(source, "'measured' must be tables of kind, compute, sizes, per_s.");
+  }
+  MeasuredRate rate;
+  const auto text = [&](std::string_view key) {
+    return (*table)[key].value<std::string>().value_or("");
+  };
+  try {
+    rate.kind = parse_measured_kind(text("kind"));
+    rate.compute = parse_compute_type(text("compute"));
+  } catch (const std::invalid_argument& error) {
+    fail(source, fmt::format("'measured': {}", error.what()));
+  }
+  rate.per_s = (*table)["per_s"].value<double>().value_or(0.0);
+  const toml::array* const sizes = (*table)["sizes"].as_array();
+  bool valid = sizes != nullptr && !sizes->empty() && sizes->size() <= 3 &&
+               rate.per_s > 0.0;
+  for (std::size_t i = 0; valid && i < sizes->size(); ++i) {
+    rate.sizes[i] = sizes->get(i)->value<double>().value_or(0.0);
+    valid = rate.sizes[i] > 0.0;
+  }
+  if (!valid) {
+    fail(source,
+         "'measured': sizes must be 1 to 3 numbers above 0, and per_s one.");
+  }
+  return rate;
+}
+
+void read_measured(const toml::node& node, std::string_view source,
+                   Cluster& cluster) {
+  const toml::array* const entries = node.as_array();
+  if (entries == nullptr) {
+    fail(source, "'measured' must be an array of tables, [[measured]].");
+  }
+  for (const toml::node& entry : *entries) {
+    cluster.gpu.measured.push_back(measured_from(entry, source));
+  }
+}
 
 void read_key(std::string_view key, const toml::node& value,
               std::string_view source, Cluster& cluster) {
@@ -107,10 +186,14 @@ void read_key(std::string_view key, const toml::node& value,
     cluster.num_hosts = count_of(value, key, source);
   } else if (key == "gpus_per_host") {
     cluster.gpus_per_host = count_of(value, key, source);
-  } else if (key == "inside") {
-    cluster.inside = find_link(text_of(value, key, source));
-  } else if (key == "between") {
-    cluster.between = find_link(text_of(value, key, source));
+  } else if (key == "inside" || key == "between") {
+    LinkType& link = key == "inside" ? cluster.inside : cluster.between;
+    const std::string name = text_of(value, key, source);
+    if (name != link.name) {
+      link = find_link(name);
+    }
+  } else if (key == "measured") {
+    read_measured(value, source, cluster);
   } else if (key == "host_bytes_per_s") {
     const auto rate = value.value<double>();
     if (!rate || !(*rate > 0.0)) {
@@ -136,7 +219,9 @@ Cluster cluster_from_toml(std::string_view text, std::string_view source) {
   if (gpu == nullptr) {
     fail(source, "The key 'gpu' is missing.");
   }
-  Cluster cluster = usual_cluster(find_gpu(text_of(*gpu, "gpu", source)), 1);
+  const std::string name = text_of(*gpu, "gpu", source);
+  const bool is_cpu = name == kCpu;
+  Cluster cluster = is_cpu ? cpu_cluster() : usual_cluster(find_gpu(name), 1);
   for (const auto& [key, value] : table) {
     read_key(key.str(), value, source, cluster);
   }
@@ -153,7 +238,38 @@ Cluster cluster_from_toml(std::string_view text, std::string_view source) {
                                key.str(), nearest_name(key.str(), kKeys)));
     }
   }
+  if (is_cpu) {
+    check_cpu(cluster, source);
+  }
   return cluster;
+}
+
+std::string to_toml(const Cluster& cluster) {
+  std::string text = fmt::format(
+      "gpu = \"{}\"\nhosts = {}\ngpus_per_host = {}\ninside = \"{}\"\n"
+      "between = \"{}\"\n",
+      cluster.gpu.name, cluster.num_hosts, cluster.gpus_per_host,
+      cluster.inside.name, cluster.between.name);
+  const auto add = [&text](std::string_view name, const auto& rates,
+                           const auto& of) {
+    text += fmt::format("\n[{}]\n", name);
+    for (const auto& rate : rates) {
+      if (of.*(rate.field) > 0.0) {
+        text += fmt::format("{} = {:.6e}\n", rate.key, of.*(rate.field));
+      }
+    }
+  };
+  add("gpu_rates", kGpuRates, cluster.gpu);
+  add("inside_rates", kLinkRates, cluster.inside);
+  add("between_rates", kLinkRates, cluster.between);
+  for (const MeasuredRate& rate : cluster.gpu.measured) {
+    text += fmt::format(
+        "\n[[measured]]\nkind = \"{}\"\ncompute = \"{}\"\n"
+        "sizes = [{:.9g}, {:.9g}, {:.9g}]\nper_s = {:.6e}\n",
+        to_string(rate.kind), to_string(rate.compute), rate.sizes[0],
+        rate.sizes[1], rate.sizes[2], rate.per_s);
+  }
+  return text;
 }
 
 Cluster cluster_from_file(const std::string& path) {

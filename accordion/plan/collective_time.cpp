@@ -66,12 +66,24 @@ double ring_time(double bytes, const GroupShape& group,
          ring_latency(group, cluster);
 }
 
+double reduce_time(double bytes, const GroupShape& group,
+                   const Cluster& cluster) {
+  Cluster reducing = cluster;
+  for (LinkType* link : {&reducing.inside, &reducing.between}) {
+    if (link->reduce_bytes_per_s > 0.0) {
+      link->bytes_per_s = link->reduce_bytes_per_s;
+    }
+  }
+  return ring_time(bytes, group, reducing);
+}
+
 double all_reduce_time(double bytes, const GroupShape& group,
                        const Cluster& cluster) {
   if (group.ranks <= 1 || bytes <= 0.0) {
     return 0.0;
   }
-  const double ring = 2.0 * ring_time(bytes, group, cluster);
+  const double ring =
+      reduce_time(bytes, group, cluster) + ring_time(bytes, group, cluster);
   const double levels = std::ceil(std::log2(std::max(2, group.hosts())));
   const double tree =
       2.0 * bytes / ring_rate(group, cluster) +

@@ -35,6 +35,10 @@ struct GroupShape {
 [[nodiscard]] double ring_time(double bytes, const GroupShape& group,
                                const Cluster& cluster);
 
+/// The same of a reduce-scatter where links reduce at a rate of their own.
+[[nodiscard]] double reduce_time(double bytes, const GroupShape& group,
+                                 const Cluster& cluster);
+
 /// Of an all-reduce of `bytes`: two rings, or a tree over hosts, up and down,
 /// whichever is faster; 0 for one rank.
 [[nodiscard]] double all_reduce_time(double bytes, const GroupShape& group,

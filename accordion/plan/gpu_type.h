@@ -4,6 +4,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "accordion/plan/measured_rates.h"
 
 namespace accordion::plan {
 
@@ -53,6 +56,10 @@ struct GpuType {
   /// Of computation's rate that is lost while a collective is under way, which
   /// takes multiprocessors and memory traffic of its own.
   double collective_share = 0.0;
+
+  /// From a calibration; where there are any they stand in the place of peaks
+  /// and efficiencies.
+  std::vector<MeasuredRate> measured = {};
 
   bool operator==(const GpuType&) const = default;
 };

@@ -151,6 +151,8 @@ void add_attention(OperatorBuilder& builder, const PlanRequest& request) {
   Operator forward = {.kind = OperatorKind::Attention,
                       .flops = flops,
                       .bytes = io,
+                      .inner = real(request.model.head_dim),
+                      .columns = seq,
                       .exponentials = scores,
                       .kept = true};
   Operator backward = forward;
@@ -229,8 +231,10 @@ std::vector<Operator> recomputed(const std::vector<Operator>& forward,
       [](const Operator& op) { return op.kind == OperatorKind::Product; });
   for (const Operator& op : forward) {
     const bool needed = !request.stack.recompute_stops_early || &op != &*last;
-    const bool kept =
-        request.training.checkpointing == Checkpointing::Selective && op.kept;
+    const Checkpointing policy = request.training.checkpointing;
+    const bool kept = (policy == Checkpointing::Selective && op.kept) ||
+                      (policy == Checkpointing::BetweenProducts &&
+                       op.kind == OperatorKind::Product);
     if (needed && !kept) {
       again.push_back(op);
     }

@@ -16,7 +16,8 @@ struct Operator {
   OperatorKind kind = OperatorKind::Elementwise;
   double flops = 0.0;
   double bytes = 0.0;  ///< read and written in the device's memory
-  // Of a product [rows, inner] x [inner, columns].
+  // Of a product [rows, inner] x [inner, columns]; of attention, inner is the
+  // head's dim and columns the sequence length.
   double rows = 0.0;
   double inner = 0.0;
   double columns = 0.0;

@@ -17,6 +17,9 @@ struct LinkType {
   double efficiency = 0.0;
   /// Time of one hop of a collective, whatever its size (alpha).
   double latency_s = 0.0;
+  /// Of a reduction, where that is another rate than a gather's (measured, so
+  /// that `efficiency` is 1); 0: the same.
+  double reduce_bytes_per_s = 0.0;
 
   bool operator==(const LinkType&) const = default;
 };

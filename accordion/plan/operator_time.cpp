@@ -2,7 +2,9 @@
 #include "accordion/plan/operator_time.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
 
 namespace accordion::plan {
 namespace {
@@ -61,6 +63,27 @@ double attention_time(const Operator& op, const OperatorMachine& machine) {
                   memory_time(op.bytes, gpu));
 }
 
+/// From what was measured on the device; nullopt where nothing like it was.
+std::optional<double> measured_time(const Operator& op,
+                                    const OperatorMachine& machine) {
+  const auto rate = [&](MeasuredKind kind, std::array<double, 3> sizes) {
+    return rate_at(machine.gpu.measured, kind, machine.compute, sizes);
+  };
+  std::optional<double> per_s;
+  switch (op.kind) {
+    case OperatorKind::Product:
+      per_s = rate(MeasuredKind::Product, {op.rows, op.inner, op.columns});
+      break;
+    case OperatorKind::Attention:
+      per_s = rate(MeasuredKind::Attention, {op.columns, op.inner, 1.0});
+      break;
+    case OperatorKind::Elementwise:
+      per_s = rate(MeasuredKind::Elementwise, {op.bytes, 1.0, 1.0});
+      return per_s ? std::optional(op.bytes / *per_s) : std::nullopt;
+  }
+  return per_s ? std::optional(op.flops / *per_s) : std::nullopt;
+}
+
 }  // namespace
 
 double memory_time(double bytes, const GpuType& gpu) {
@@ -68,6 +91,9 @@ double memory_time(double bytes, const GpuType& gpu) {
 }
 
 double operator_time(const Operator& op, const OperatorMachine& machine) {
+  if (const auto seconds = measured_time(op, machine)) {
+    return *seconds;
+  }
   const double launches = op.kernels * machine.stack.launch_s;
   switch (op.kind) {
     case OperatorKind::Product:

@@ -24,7 +24,9 @@ struct OperatorMachine {
 /// Tiles of 128 x 256 results are computed in waves, one on each
 /// multiprocessor. A wave takes the arithmetic of a tile at peak *
 /// gemm_efficiency, shared among the multiprocessors, and gemm_fill_s. So
-/// narrow products are slow, the more so the faster the arithmetic is.
+/// narrow products are slow, the more so the faster the arithmetic is. On a
+/// device that was measured (GpuType::measured) the rate is that of the sizes
+/// nearest, launches included.
 ///
 /// // [Note: power]
 /// Matrix units run into the board's power limit before its clock's. Dynamic

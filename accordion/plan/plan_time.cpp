@@ -155,9 +155,14 @@ void add_optimizer(const PlanRequest& request, TimePlan& time) {
   const Offload& offload = request.strategy.offload;
   const bool on_host =
       offload.optimizer != OffloadTo::None && !offload.step_on_device;
+  const GpuType& gpu = request.cluster.gpu;
+  const auto measured = rate_at(gpu.measured, MeasuredKind::Optimizer,
+                                ComputeType::Fp32, {params, 1.0, 1.0});
+  const double on_device =
+      measured ? params * each / *measured : memory_time(params * each, gpu);
   const double seconds =
       on_host ? params * each / request.cluster.host_memory_bytes_per_s
-              : memory_time(params * each, request.cluster.gpu);
+              : on_device;
   time.optimizer_s = seconds;
   time.step_s += seconds;
   if (keeps_whole_copy(request.strategy.sharding)) {

@@ -40,6 +40,10 @@ enum class Checkpointing : std::uint8_t {
   /// kept, the rest is computed again (torchtitan's per-op policy).
   Selective,
   Full,  ///< only the layer's input is kept
+  /// What products return is kept; norms, activation and attention between
+  /// them, whose backward keeps their inputs, are computed again (ours,
+  /// ops/operand.h).
+  BetweenProducts,
 };
 
 enum class AttentionKind : std::uint8_t {

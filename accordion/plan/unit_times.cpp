@@ -115,7 +115,7 @@ Collectives collectives_of(double params, const PlanRequest& request) {
       strategy.secondary_shard > 0
           ? ring_time(gathered, secondary_group(strategy, cluster), cluster)
           : times.gather;
-  times.reduce = ring_time(reduced, shard, cluster);
+  times.reduce = reduce_time(reduced, shard, cluster);
   times.all_reduce = all_reduce_time(
       reduced / shard.ranks, replicate_group(strategy, cluster), cluster);
   return times;

@@ -58,6 +58,47 @@ TEST(Cluster, FileNamesAGpuAndChangesItsRates) {
   EXPECT_DOUBLE_EQ(cluster.between.latency_s, 1e-4);
 }
 
+constexpr const char* kCpuHost =
+    "gpu = 'CPU'\ngpus_per_host = 2\n[gpu_rates]\npeak_16bit_flops = 1e12\n"
+    "peak_32bit_flops = 2e11\nmemory_bytes = 1e10\nmemory_bytes_per_s = 1e10\n"
+    "[inside_rates]\nbytes_per_s = 4e9\nlatency_s = 1e-5\n"
+    "reduce_bytes_per_s = 2e9\n"
+    "[[measured]]\nkind = 'product'\ncompute = 'bf16'\n"
+    "sizes = [256, 512, 512]\nper_s = 5e11\n";
+
+TEST(Cluster, FileOfACalibratedHostIsReadBack) {
+  const Cluster cluster = cluster_from_toml(kCpuHost, "test");
+  EXPECT_EQ(cluster.num_gpus(), 2);
+  ASSERT_EQ(cluster.gpu.measured.size(), 1U);
+  EXPECT_EQ(cluster.gpu.measured[0].compute, ComputeType::Bf16);
+  EXPECT_DOUBLE_EQ(cluster.gpu.measured[0].per_s, 5e11);
+  EXPECT_DOUBLE_EQ(cluster.inside.reduce_bytes_per_s, 2e9);
+  EXPECT_EQ(cluster_from_toml(to_toml(cluster), "again"), cluster);
+}
+
+TEST(Cluster, FileOfAHostSaysWhatIsMissing) {
+  const std::string text = kCpuHost;
+  const auto without = [&](const std::string& line) {
+    std::string rest = text;
+    rest.erase(rest.find(line),
+               rest.find('\n', rest.find(line)) + 1 - rest.find(line));
+    return [rest] { cluster_from_toml(rest, "here"); };
+  };
+  expect_message(without("peak_32bit_flops"),
+                 {"'gpu_rates.peak_32bit_flops' is missing", "calibrate"});
+  expect_message(without("bytes_per_s = 4e9"),
+                 {"'inside_rates.bytes_per_s' is missing"});
+  expect_message(without("per_s = 5e11"), {"kind, compute, sizes, per_s"});
+  expect_message(
+      [&] {
+        cluster_from_toml(text +
+                              "[[measured]]\nkind = 'prodct'\ncompute = "
+                              "'fp32'\nsizes = [1]\nper_s = 1\n",
+                          "here");
+      },
+      {"'prodct'", "nearest is 'product'"});
+}
+
 TEST(Cluster, FileErrorsNameTheKey) {
   const auto read = [](const char* text) {
     return [text] { cluster_from_toml(text, "here"); };
