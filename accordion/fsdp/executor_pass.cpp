@@ -204,8 +204,12 @@ void Executor::end_pass() {
   }
 }
 
+/// Buffers are found when a pass begins that follows the schedule. Now some may
+/// hold whole gradients or parameters for the pass behind, and others would be
+/// allocated beside them, for good.
 void Executor::replan() {
-  follow(schedules_.make(pass_, recorded_));
+  schedule_ = schedules_.make(pass_, recorded_);
+  parameter_map_.clear();
 }
 
 void Executor::abandon_pass() noexcept {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -73,21 +74,28 @@ void add_section(MemoryByKind& memory, const Section& section,
 /// Buffers that serve the slots of several schedules in turn.
 class Buffers {
  public:
-  /// As SlotPool::fit.
-  void fit(std::vector<std::int64_t> slots) {
-    std::ranges::sort(slots, std::ranges::greater{});
-    std::ranges::sort(buffers_, std::ranges::greater{});
-    buffers_.resize(std::max(buffers_.size(), slots.size()));
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      buffers_[i] = std::max(buffers_[i], slots[i]);
+  /// As SlotPool::fit: a buffer does not grow, what is too small stays, and
+  /// those that units `held` when the pass began serve no other.
+  void fit(std::vector<std::int64_t> slots, std::vector<std::int64_t> held) {
+    std::multiset<std::int64_t> used;
+    for (std::vector<std::int64_t>* sizes : {&held, &slots}) {
+      std::ranges::sort(*sizes, std::ranges::greater{});
+      for (const std::int64_t size : *sizes) {
+        const auto found = free_.lower_bound(size);
+        used.insert(found == free_.end() ? size : *found);
+        if (found != free_.end()) {
+          free_.erase(found);
+        }
+      }
     }
+    free_.merge(used);
   }
   [[nodiscard]] std::int64_t bytes() const {
-    return std::accumulate(buffers_.begin(), buffers_.end(), std::int64_t{0});
+    return std::accumulate(free_.begin(), free_.end(), std::int64_t{0});
   }
 
  private:
-  std::vector<std::int64_t> buffers_;
+  std::multiset<std::int64_t> free_;
 };
 
 std::vector<Microbatch> passes_of(const TrainConfig& config) {
@@ -135,9 +143,19 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
   for (const Microbatch microbatch : passes_of(config)) {
     const StepSchedule schedule =
         planned_schedule(model, options, axes, microbatch);
-    parameters.fit(schedule.parameter_slots);
-    gradients.fit(schedule.gradient_slots);
-    gradient_shards.fit(schedule.gradient_shard_slots);
+    std::vector<std::int64_t> whole;
+    std::vector<std::int64_t> whole_gradients;
+    for (const ScheduledUnit& unit : schedule.units) {
+      if (unit.begins_unsharded) {
+        whole.push_back(unit.unsharded_bytes);
+      }
+      if (unit.begins_with_gradient) {
+        whole_gradients.push_back(unit.gradient_bytes);
+      }
+    }
+    parameters.fit(schedule.parameter_slots, std::move(whole));
+    gradients.fit(schedule.gradient_slots, std::move(whole_gradients));
+    gradient_shards.fit(schedule.gradient_shard_slots, {});
   }
   const bool common = shares_slots && options.reshard_to_ranks <= 1;
   memory.unsharded_parameters += parameters.bytes() / (common ? ranks : 1);
