@@ -29,6 +29,7 @@ struct PlanFlags {
   std::string published;
   std::string explained;
   ScheduleFlags schedule;
+  std::string dry_run;  ///< its model; ranks are schedule's
   bool search = false;
   bool max_model = false;
   bool min_gpus = false;
@@ -80,8 +81,12 @@ void check_no_words(const PlanFlags& flags) {
   }
 }
 
-void run_plan(const PlanFlags& flags) {
+/// The exit code of the command.
+int run_plan(const PlanFlags& flags) {
   check_no_words(flags);
+  if (!flags.dry_run.empty()) {
+    return print_dry_run(flags.dry_run, flags.schedule.num_ranks, flags.words);
+  }
   if (flags.help_keys) {
     fmt::print("{}", plan::plan_keys_help());
   } else if (!flags.explained.empty()) {
@@ -93,6 +98,7 @@ void run_plan(const PlanFlags& flags) {
   } else {
     print_answer(flags);
   }
+  return 0;
 }
 
 /// Models, clusters and launchers' files: what is planned.
@@ -100,8 +106,8 @@ void add_question(CLI::App& command, PlanFlags& flags) {
   command.add_option("words", flags.words,
                      "MODEL: a Hugging Face config.json or its folder, or a "
                      "name as llama-3-8b; then KEY=VALUE pairs, see "
-                     "--help-keys (with --schedule those of a run: "
-                     "fsdp.prefetch=2)");
+                     "--help-keys (with --schedule and --dry-run those of a "
+                     "run: fsdp.prefetch=2)");
   command
       .add_option("--params", flags.input.params,
                   "In place of MODEL: a Llama of about this many parameters, "
@@ -153,24 +159,36 @@ CLI::Option_group& add_kinds(CLI::App& command, PlanFlags& flags) {
   return what;
 }
 
-void add_schedule(CLI::App& command, CLI::Option_group& what,
-                  ScheduleFlags& flags) {
+void add_runs(CLI::App& command, CLI::Option_group& what, PlanFlags& flags) {
   const std::map<std::string, Microbatch> microbatches = {
       {"only", Microbatch::Only},
       {"first", Microbatch::First},
       {"middle", Microbatch::Middle},
       {"last", Microbatch::Last}};
   CLI::Option* const schedule =
-      what.add_option("--schedule", flags.model,
+      what.add_option("--schedule", flags.schedule.model,
                       "Print the schedule of a step of this model: a Hugging "
                       "Face config.json, or a configuration of a run")
           ->type_name("MODEL");
-  command.add_option("--nproc", flags.num_ranks, "Ranks of --schedule")
+  CLI::Option* const dry_run =
+      what.add_option("--dry-run", flags.dry_run,
+                      "Execute a step of this model as one of the ranks, "
+                      "without memory or arithmetic, and compare collectives, "
+                      "bytes and memory with the plan; status 1 where they "
+                      "differ")
+          ->type_name("MODEL");
+  command
+      .add_option("--nproc", flags.schedule.num_ranks,
+                  "Ranks of --schedule or --dry-run")
       ->capture_default_str()
       ->check(CLI::PositiveNumber)
-      ->needs(schedule);
+      ->each([schedule, dry_run](const std::string&) {
+        if (schedule->count() + dry_run->count() == 0) {
+          throw CLI::RequiresError("--nproc", "--schedule or --dry-run");
+        }
+      });
   command
-      .add_option("--microbatch", flags.microbatch,
+      .add_option("--microbatch", flags.schedule.microbatch,
                   "With --schedule: a pass of a step that accumulates "
                   "gradients")
       ->transform(CLI::CheckedTransformer(microbatches, CLI::ignore_case))
@@ -192,8 +210,8 @@ void add_forms(CLI::App& command, PlanFlags& flags) {
 void exclude_what_plans(CLI::App& command, CLI::Option_group& what) {
   for (const char* const planning : {"--params", "--cluster", "--deepspeed",
                                      "--accelerate", "--json", "--html"}) {
-    for (const char* const other :
-         {"--explain", "--help-keys", "--validate", "--schedule"}) {
+    for (const char* const other : {"--explain", "--help-keys", "--validate",
+                                    "--schedule", "--dry-run"}) {
       command.get_option(planning)->excludes(what.get_option(other));
     }
   }
@@ -209,13 +227,10 @@ void add_plan(CLI::App& app, int& exit_code) {
       "is, what limits it and what to change");
   add_question(*command, *flags);
   CLI::Option_group& what = add_kinds(*command, *flags);
-  add_schedule(*command, what, flags->schedule);
+  add_runs(*command, what, *flags);
   add_forms(*command, *flags);
   exclude_what_plans(*command, what);
-  command->callback([flags, &exit_code] {
-    run_plan(*flags);
-    exit_code = 0;
-  });
+  command->callback([flags, &exit_code] { exit_code = run_plan(*flags); });
 }
 
 }  // namespace accordion::cli

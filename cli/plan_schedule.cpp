@@ -6,6 +6,7 @@
 #include "accordion/models/llama_config.h"
 #include "accordion/train/checkpointing_choice.h"
 #include "accordion/train/config_options.h"
+#include "accordion/train/dry_run.h"
 #include "accordion/train/memory_estimate.h"
 #include "accordion/train/train_config.h"
 
@@ -41,6 +42,17 @@ void print_schedule(const ScheduleFlags& flags,
   fmt::print("{}\n{}\na rank holds about {} at most: {}\n", to_table(schedule),
              schedule_totals(schedule), describe_bytes(memory.total()),
              describe(memory));
+}
+
+int print_dry_run(const std::string& model, int num_ranks,
+                  const std::vector<std::string>& overrides) {
+  const DryRun run = dry_run(config_of(model, overrides), num_ranks);
+  fmt::print("{}", to_table(run));
+  const std::vector<std::string> different = differences(run);
+  for (const std::string& difference : different) {
+    fmt::print(stderr, "differs: {}\n", difference);
+  }
+  return different.empty() ? 0 : 1;
 }
 
 }  // namespace accordion::cli

@@ -19,4 +19,9 @@ struct ScheduleFlags {
 void print_schedule(const ScheduleFlags& flags,
                     const std::vector<std::string>& overrides);
 
+/// Executes a step of that model as one of `num_ranks`, without memory, and
+/// prints what it did beside the plan. Returns 0 where they agree, else 1.
+int print_dry_run(const std::string& model, int num_ranks,
+                  const std::vector<std::string>& overrides);
+
 }  // namespace accordion::cli

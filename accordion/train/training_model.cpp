@@ -99,8 +99,13 @@ TrainingModel::TrainingModel(const LlamaConfig& model,
 }
 
 LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
-  return model_(as_tensor(std::move(batch.inputs), seq_len_),
-                as_tensor(std::move(batch.targets), seq_len_), divisor);
+  return loss(as_tensor(std::move(batch.inputs), seq_len_),
+              as_tensor(std::move(batch.targets), seq_len_), divisor);
+}
+
+LlamaOutput TrainingModel::loss(const at::Tensor& inputs,
+                                const at::Tensor& targets, double divisor) {
+  return model_(inputs, targets, divisor);
 }
 
 std::string TrainingModel::describe_nonfinite(

@@ -33,6 +33,11 @@ class TrainingModel {
   /// Cross-entropy of a batch: its sum over target tokens, over `divisor`.
   LlamaOutput loss(Batch batch, double divisor);
 
+  /// The same for tokens and targets [batch, seq_len] of int64, on meta where
+  /// the model is.
+  LlamaOutput loss(const at::Tensor& inputs, const at::Tensor& targets,
+                   double divisor);
+
   /// sample.prompt and its continuation, up to where the model ends the
   /// document; the same text on every rank.
   std::string sample(const TrainConfig& config, const Tokenizer& tokenizer);

@@ -245,13 +245,23 @@ TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
   EXPECT_EQ(shell("$accordion plan --schedule missing.json").exit_code, 1);
 }
 
+TEST_F(Cli, PlanExecutesAStepWithoutMemory) {
+  const CommandResult result =
+      shell(fmt::format("$accordion plan --dry-run '{}' --nproc 4096 "
+                        "fsdp.strategy=shard_grad_op",
+                        fixture("tiny.json")));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("rank 0 of 4096"));
+  EXPECT_THAT(result.output, HasSubstr("reduce-scatter"));
+  EXPECT_THAT(result.output, HasSubstr("sharded_parameters"));
+}
+
 TEST_F(Cli, PlanComparesItselfWithPublishedRuns) {
   const CommandResult result =
       shell("$accordion plan --validate '" ACCORDION_TEST_DATA
             "/../plan/published_rows.json'");
   ASSERT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_THAT(result.output,
-              HasSubstr("\"metric\":\"tokens_per_s_per_gpu\""));
+  EXPECT_THAT(result.output, HasSubstr("\"metric\":\"tokens_per_s_per_gpu\""));
   EXPECT_NE(shell("$accordion plan --validate missing.json").exit_code, 0);
   EXPECT_NE(shell("$accordion plan").exit_code, 0);
 }
