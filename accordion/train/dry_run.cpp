@@ -159,12 +159,12 @@ void check(const TrainConfig& config, int num_ranks, int rank) {
                     "at least one.",
                     rank, num_ranks));
   }
-  if (config.memory.offload != "none") {
-    throw std::invalid_argument(fmt::format(
-        "[dry_run] memory.offload is \"{}\", but what is offloaded passes "
-        "through real memory. Set memory.offload=none: collectives are the "
-        "same, and `accordion plan --schedule` says what offload saves.",
-        config.memory.offload));
+  if (config.memory.offload != "none" || config.memory.offload_activations) {
+    throw std::invalid_argument(
+        "[dry_run] memory.offload or memory.offload_activations is set, but "
+        "what is offloaded passes through real memory. Leave both out: "
+        "collectives are the same, and `accordion plan --schedule` says what "
+        "offload saves.");
   }
 }
 
