@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct BenchFlags : RunFlags {
   std::int64_t steps = BenchOptions().steps;
   bool json = false;
   std::string trace;
+  std::string cluster;
 };
 
 void write_trace(const std::string& path, const std::string& json) {
@@ -57,10 +59,18 @@ std::vector<std::string> rank_arguments(const BenchFlags& flags) {
   if (!flags.trace.empty()) {
     arguments.insert(arguments.end(), {"--trace", flags.trace});
   }
+  if (!flags.cluster.empty()) {
+    arguments.insert(arguments.end(), {"--cluster", flags.cluster});
+  }
   return arguments;
 }
 
 int run_bench(const BenchFlags& flags) {
+  if (flags.config.empty()) {
+    throw std::invalid_argument(
+        "[bench] config is required: write accordion bench CONFIG.toml, or "
+        "accordion bench calibrate to measure the machine.");
+  }
   const TrainConfig config = load_config(flags.config, flags.overrides);
   const Rendezvous rendezvous = Rendezvous::from_environment();
   check_not_a_rank("bench", flags.num_ranks, rendezvous);
@@ -72,7 +82,13 @@ int run_bench(const BenchFlags& flags) {
   if (flags.num_ranks > 0) {
     return start_ranks("bench", config, flags, rank_arguments(flags));
   }
-  const BenchResult result = bench(config, rendezvous, {.steps = flags.steps});
+  std::optional<plan::Cluster> cluster;
+  if (!flags.cluster.empty()) {
+    cluster = plan::cluster_from_file(flags.cluster);
+  }
+  const BenchResult result =
+      bench(config, rendezvous,
+            {.steps = flags.steps, .cluster = cluster ? &*cluster : nullptr});
   if (rendezvous.rank == 0) {
     fmt::print("{}", flags.json ? to_json(result) : to_table(result));
   }
@@ -93,8 +109,8 @@ void add_bench(CLI::App& app, int& exit_code) {
       "bench",
       "Measure the steps of a configuration: speed, and where the "
       "time goes; no run folder");
-  add_run_options(*command, *flags, "CONFIG.toml, as for `accordion train`")
-      ->required();
+  add_run_options(*command, *flags, "CONFIG.toml, as for `accordion train`");
+  add_calibrate(*command, exit_code);
   command->add_option("--steps", flags->steps, "Steps to measure")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -105,7 +121,17 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "ui.perfetto.dev; where FILE contains {rank}, that of every "
                    "rank")
       ->type_name("FILE");
-  command->callback([flags, &exit_code] { exit_code = run_bench(*flags); });
+  command
+      ->add_option(
+          "--cluster", flags->cluster,
+          "Predict the step beside what is measured, for the host that "
+          "`accordion bench calibrate` wrote to FILE.toml")
+      ->type_name("FILE.toml");
+  command->callback([command, flags, &exit_code] {
+    if (command->get_subcommands().empty()) {
+      exit_code = run_bench(*flags);
+    }
+  });
 }
 
 }  // namespace accordion::cli

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -18,6 +20,7 @@
 #include "accordion/train/config_options.h"
 #include "accordion/train/memory_estimate.h"
 #include "accordion/train/metrics.h"
+#include "accordion/train/plan_request.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_setup.h"
 #include "accordion/train/training_step.h"
@@ -171,6 +174,13 @@ BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
   const TrainConfig config = with_checkpointing(given, rendezvous);
   RunSetup setup = prepare_run(config, rendezvous);
   Communicator& world = setup.mesh.world();
+  std::optional<plan::TimePlan> predicted;
+  if (options.cluster != nullptr) {  // an error before the work, not after it
+    predicted =
+        plan::make_plan(plan_request(setup.model, setup.config,
+                                     setup.mesh.axes(), *options.cluster))
+            .time;
+  }
   Bench bench(setup.config, setup.mesh, setup.model, setup.data);
   bench.run(options.steps);
   BenchResult result = described(setup.config, setup.model, world);
@@ -178,6 +188,7 @@ BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
   result.estimated =
       estimated_memory(setup.model, setup.config, setup.mesh.axes(),
                        setup.mesh.communicator("shard").backend() == "shm");
+  result.predicted = std::move(predicted);
   result.machine =
       measure_machine(world, *fsdp_options(config).precision.param_dtype);
   return result;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "accordion/comm/rendezvous.h"
 #include "accordion/fsdp/step_trace.h"
 #include "accordion/models/llama_config.h"
+#include "accordion/plan/plan.h"
 #include "accordion/schedule/memory_by_kind.h"
 #include "accordion/train/machine_rates.h"
 #include "accordion/train/memory_use.h"
@@ -17,6 +19,8 @@ namespace accordion {
 
 struct BenchOptions {
   std::int64_t steps = 20;  ///< that are measured, at least 1
+  /// Of which calibrate says what it can do; null: no prediction.
+  const plan::Cluster* cluster = nullptr;
 };
 
 /// Steps before those that are measured: the first records the schedule, the
@@ -44,6 +48,8 @@ struct BenchResult {
   std::vector<MemoryUse> memory;  ///< peaks, by rank
   MemoryPeak held;                ///< by this rank in its last step
   MemoryByKind estimated;         ///< what estimated_memory says of it
+  /// What the planner says of a step; unset without BenchOptions::cluster.
+  std::optional<plan::TimePlan> predicted;
   MachineRates machine;
   /// This rank's last step as to_trace_json shows it.
   std::string trace_json;
@@ -65,7 +71,8 @@ struct BenchResult {
 ///
 /// Requires  the same arguments on every rank
 /// Comm      as train(), and that of measure_machine
-/// Throws    as train()
+/// Throws    as train(); std::invalid_argument where the cluster has another
+///           number of ranks
 BenchResult bench(const TrainConfig& config, const Rendezvous& rendezvous,
                   const BenchOptions& options = {});
 

@@ -121,11 +121,33 @@ std::string breakdown(const StepBreakdown& b) {
          fmt::format("  {:<16} {:10.1f}  {:6.1f}\n", "step", b.total, 100.0);
 }
 
+/// By part, as far as the planner tells them apart. A rank's cores either
+/// compute or communicate.
+nlohmann::json to_json(const plan::TimePlan& time) {
+  const auto ms = [](double seconds) { return seconds * 1e3; };
+  return {{"step", ms(time.step_s)},
+          {"compute", ms(time.forward_s + time.backward_s - time.contention_s)},
+          {"gather", ms(time.gather_s)},
+          {"reduce", ms(time.reduce_s)},
+          {"optimizer", ms(time.optimizer_s)}};
+}
+
+std::string prediction(const BenchResult& r) {
+  if (!r.predicted) {
+    return "";
+  }
+  const double predicted = r.predicted->step_s * 1e3;
+  return fmt::format(
+      "predicted          {:10.1f}   ms a step, {:+.1f} % of what was "
+      "measured\n",
+      predicted, (predicted / median(r.step_ms) - 1.0) * 100);
+}
+
 }  // namespace
 
 std::string to_table(const BenchResult& result) {
-  return heading(result) + "\n" + figures(result) + held(result) + "\n" +
-         breakdown(result.breakdown);
+  return heading(result) + "\n" + figures(result) + prediction(result) +
+         held(result) + "\n" + breakdown(result.breakdown);
 }
 
 std::string to_json(const BenchResult& r) {
@@ -141,7 +163,7 @@ std::string to_json(const BenchResult& r) {
   const Memory memory = memory_of(r);
   const double mean = std::accumulate(r.step_ms.begin(), r.step_ms.end(), 0.0) /
                       static_cast<double>(r.step_ms.size());
-  const nlohmann::json json = {
+  nlohmann::json json = {
       {"model", r.model},
       {"parameters", r.parameters},
       {"flops_per_token", r.flops_per_token},
@@ -176,6 +198,9 @@ std::string to_json(const BenchResult& r) {
       {"losses", r.losses},
       {"grad_norms", r.grad_norms},
   };
+  if (r.predicted) {
+    json["predicted_ms"] = to_json(*r.predicted);
+  }
   return json.dump(2) + "\n";
 }
 

@@ -26,10 +26,8 @@ struct Place {
   CoreSet::Words cores = {};
 };
 
-/// Of this host's cores, those for this rank to compute on: ranks may have been
-/// bound to cores of their own, or share all of them.
-///
-/// Comm  one all-gather of 136 bytes a rank
+}  // namespace
+
 int own_cores(Communicator& world, const Rendezvous& rendezvous) {
   const Place mine{
       .host = std::hash<std::string>()(detail::host_of(rendezvous)),
@@ -45,8 +43,6 @@ int own_cores(Communicator& world, const Rendezvous& rendezvous) {
   }
   return cores_of_rank(of_host, index);
 }
-
-}  // namespace
 
 RunSetup prepare_run(const TrainConfig& config, const Rendezvous& rendezvous) {
   const LlamaConfig model = open_model_config(config);

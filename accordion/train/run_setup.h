@@ -21,6 +21,12 @@ struct RunSetup {
   RunData data;
 };
 
+/// Of this host's cores, those for this rank to compute on: ranks may have been
+/// bound to cores of their own, or share all of them.
+///
+/// Comm  one all-gather of 136 bytes a rank
+int own_cores(Communicator& world, const Rendezvous& rendezvous);
+
 /// Checks model, tokenizer and data, sets the threads that ATen computes with,
 /// meets the other ranks and opens the data with them.
 ///

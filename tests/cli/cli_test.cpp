@@ -245,6 +245,16 @@ TEST_F(Cli, PlanPrintsTheScheduleOfAModelOrARun) {
   EXPECT_EQ(shell("$accordion plan --schedule missing.json").exit_code, 1);
 }
 
+TEST_F(Cli, BenchCalibratesAndPredicts) {
+  EXPECT_THAT(shell("$accordion bench calibrate --help").output,
+              HasSubstr("--to"));
+  write_config();
+  const CommandResult missing =
+      shell("$accordion bench run.toml --cluster missing.toml");
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.output, HasSubstr("'missing.toml' cannot be read"));
+}
+
 TEST_F(Cli, PlanExecutesAStepWithoutMemory) {
   const CommandResult result =
       shell(fmt::format("$accordion plan --dry-run '{}' --nproc 4096 "

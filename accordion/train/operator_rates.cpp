@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "accordion/train/operator_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "accordion/models/llama_layers.h"
+#include "accordion/ops/attention.h"
+#include "accordion/ops/kernels/adamw.h"
+#include "accordion/ops/linear.h"
+#include "accordion/ops/rope.h"
+#include "accordion/train/metrics.h"
+
+namespace accordion {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLeastCalls = 3;
+constexpr double kSetsBytes = 64 << 20;
+constexpr std::int64_t kMostSets = 8;
+
+/// Sets of operands of `bytes` each.
+std::int64_t num_sets(double bytes) {
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(kSetsBytes / bytes),
+                                  1, kMostSets);
+}
+
+/// Calls `work(i)` with the number of a set.
+double median_seconds(double seconds_each, std::int64_t sets,
+                      const std::function<void(std::size_t)>& work) {
+  std::vector<double> times;
+  for (std::int64_t set = 0; set < sets; ++set) {
+    work(static_cast<std::size_t>(set));  // first touch of memory
+  }
+  const auto start = Clock::now();
+  auto before = start;
+  for (std::size_t call = 0;
+       call < kLeastCalls ||
+       std::chrono::duration<double>(before - start).count() < seconds_each;
+       ++call) {
+    work(call % static_cast<std::size_t>(sets));
+    const auto after = Clock::now();
+    times.push_back(std::chrono::duration<double>(after - before).count());
+    before = after;
+  }
+  return median(times);
+}
+
+at::Tensor leaf(at::IntArrayRef shape, c10::ScalarType dtype) {
+  return at::randn(shape).mul_(0.02).to(dtype).requires_grad_(true);
+}
+
+void forget_gradients(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    tensor.mutable_grad() = at::Tensor();
+  }
+}
+
+double bytes_of(const std::vector<at::Tensor>& tensors) {
+  double sum = 0.0;
+  for (const at::Tensor& tensor : tensors) {
+    sum += static_cast<double>(tensor.nbytes());
+  }
+  return sum;
+}
+
+/// Forward and backward of `op` over leaves of these shapes.
+double operator_seconds(
+    double seconds_each, const std::vector<std::vector<std::int64_t>>& shapes,
+    c10::ScalarType dtype,
+    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& op) {
+  const auto make = [&] {
+    std::vector<at::Tensor> leaves;
+    for (const auto& shape : shapes) {
+      leaves.push_back(leaf(shape, dtype));
+    }
+    return leaves;
+  };
+  std::vector<std::vector<at::Tensor>> sets = {make()};
+  const std::int64_t count = num_sets(bytes_of(sets.front()));
+  while (static_cast<std::int64_t>(sets.size()) < count) {
+    sets.push_back(make());
+  }
+  const at::Tensor gradient = op(sets.front()).detach().clone();
+  return median_seconds(seconds_each, count, [&](std::size_t set) {
+    op(sets[set]).backward(gradient);
+    forget_gradients(sets[set]);
+  });
+}
+
+}  // namespace
+
+c10::ScalarType scalar_type(plan::ComputeType type) {
+  return type == plan::ComputeType::Fp32 ? at::kFloat : at::kBFloat16;
+}
+
+double OperatorTimer::linear(std::int64_t rows, std::int64_t inner,
+                             std::int64_t columns,
+                             c10::ScalarType dtype) const {
+  return operator_seconds(seconds_each_, {{rows, inner}, {columns, inner}},
+                          dtype, [](const std::vector<at::Tensor>& in) {
+                            return ops::linear(in[0], in[1]);
+                          });
+}
+
+double OperatorTimer::attention(std::int64_t seq_len, std::int64_t heads,
+                                std::int64_t head_dim,
+                                c10::ScalarType dtype) const {
+  const std::vector<std::int64_t> shape = {1, seq_len, heads, head_dim};
+  return operator_seconds(seconds_each_, {shape, shape, shape}, dtype,
+                          [](const std::vector<at::Tensor>& in) {
+                            return ops::causal_attention(in[0], in[1], in[2]);
+                          });
+}
+
+double OperatorTimer::layer(const LlamaConfig& config, std::int64_t batch,
+                            std::int64_t seq_len, c10::ScalarType dtype) const {
+  const auto make = [&] {
+    DecoderLayer layer(config);
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : layer->parameters()) {
+      parameter.normal_(0.0, 0.02);
+    }
+    layer->to(dtype);
+    return layer;
+  };
+  std::vector<DecoderLayer> layers = {make()};
+  const std::int64_t count = num_sets(bytes_of(layers.front()->parameters()));
+  while (static_cast<std::int64_t>(layers.size()) < count) {
+    layers.push_back(make());
+  }
+  const at::Tensor x = leaf({batch, seq_len, config.hidden_size}, dtype);
+  const ops::RopeTable rope =
+      ops::make_rope_table(seq_len, config.head_dim, config.rope_theta, dtype);
+  const at::Tensor gradient = x.detach().clone();
+  return median_seconds(seconds_each_, count, [&](std::size_t set) {
+    layers[set]->forward(x, rope).backward(gradient);
+    forget_gradients(layers[set]->parameters());
+    forget_gradients({x});
+  });
+}
+
+double OperatorTimer::adamw(std::int64_t numel) const {
+  const auto make = [numel](double value) {
+    return at::full({numel}, value, at::kFloat);
+  };
+  const at::Tensor parameters = make(0.1);
+  const at::Tensor gradients = make(1e-3);
+  const at::Tensor first = make(1e-3);
+  const at::Tensor second = make(1e-6);
+  const kernels::AdamWStep step{.gradient_scale = 1.0F,
+                                .keep = 1.0F,
+                                .first_weight = 0.1F,
+                                .second_weight = 0.05F,
+                                .beta2 = 0.95F,
+                                .step_size = 1e-6F,
+                                .root_scale = 1.0F,
+                                .eps = 1e-8F};
+  constexpr std::int64_t kElementsPerTask = 1 << 16;
+  return median_seconds(seconds_each_, 1, [&](std::size_t) {
+    at::parallel_for(0, numel, kElementsPerTask,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       kernels::adamw(
+                           kernels::AdamWOperands<float, float>{
+                               parameters.mutable_data_ptr<float>() + begin,
+                               gradients.const_data_ptr<float>() + begin,
+                               first.mutable_data_ptr<float>() + begin,
+                               second.mutable_data_ptr<float>() + begin},
+                           step, end - begin);
+                     });
+  });
+}
+
+}  // namespace accordion
