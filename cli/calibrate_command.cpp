@@ -77,7 +77,7 @@ void add_calibrate(CLI::App& bench, int& exit_code) {
   auto flags = std::make_shared<CalibrateFlags>();
   CLI::App* const command = bench.add_subcommand(
       "calibrate",
-      "Measure this host in about a minute, all ranks at once: products, "
+      "Measure this host in a minute and a half, all ranks at once: products, "
       "attention, layers, optimizer and collectives, as a cluster that the "
       "planner reads");
   command

@@ -25,7 +25,7 @@ struct CalibrationOptions {
 /// elementwise operators that the planner counts. Collectives are timed over
 /// shared memory, and over Gloo, as a second host would be joined.
 ///
-/// Takes   about a minute
+/// Takes   a minute and a half
 /// Comm    some hundred collectives
 /// Memory  500 MiB a rank
 /// Returns the same cluster on every rank
