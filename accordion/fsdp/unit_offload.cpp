@@ -96,9 +96,10 @@ bool FsdpUnit::adds_to(const SectionState& section) const {
 }
 
 std::byte* FsdpUnit::gradient_target(const SectionState& section) const {
-  return gradient_shard_slot_ != nullptr && goes_to_slot(section)
-             ? gradient_shard_slot_->data() + section.gradient_shard_offset
-             : static_cast<std::byte*>(section.gradient.mutable_data_ptr());
+  const bool in_slot = gradient_shard_slot_ != nullptr &&
+                       goes_to_slot(section) && !section.gradient.is_meta();
+  return in_slot ? gradient_shard_slot_->data() + section.gradient_shard_offset
+                 : static_cast<std::byte*>(section.gradient.mutable_data_ptr());
 }
 
 /// What the reduction is to add to.

@@ -162,9 +162,10 @@ void check(const TrainConfig& config, int num_ranks, int rank) {
   if (config.memory.offload != "none" || config.memory.offload_activations) {
     throw std::invalid_argument(
         "[dry_run] memory.offload or memory.offload_activations is set, but "
-        "what is offloaded passes through real memory. Leave both out: "
-        "collectives are the same, and `accordion plan --schedule` says what "
-        "offload saves.");
+        "what is offloaded passes through real memory. Set "
+        "memory.offload=none and memory.offload_activations=false: collectives "
+        "are the same, and `accordion plan --schedule` says what offload "
+        "saves.");
   }
 }
 

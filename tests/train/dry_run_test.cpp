@@ -234,6 +234,10 @@ TEST(DryRun, RefusesWhatHasNoDryForm) {
                                    "checkpoint.async=false"}),
                       2),
               HasSubstr("memory.offload=none"));
+  EXPECT_THAT(message(config_with({"memory.offload_activations=true",
+                                   "memory.activation_checkpointing=full"}),
+                      2),
+              HasSubstr("memory.offload_activations=false"));
   EXPECT_THAT(message(config_with({}), 0), HasSubstr("rank 0 of 0"));
 }
 
