@@ -4,13 +4,10 @@
 #include <algorithm>
 
 #include "accordion/plan/plan.h"
+#include "accordion/plan/real.h"
 
 namespace accordion::plan {
 namespace {
-
-double real(std::int64_t count) {
-  return static_cast<double>(count);
-}
 
 /// Sizes of a token's tensors on one rank, in bytes of the computation's type.
 struct TokenBytes {

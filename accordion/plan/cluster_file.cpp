@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <vector>
 
@@ -11,6 +9,7 @@
 
 #include "accordion/plan/cluster.h"
 #include "accordion/plan/nearest_name.h"
+#include "accordion/plan/text_file.h"
 
 namespace accordion::plan {
 namespace {
@@ -273,14 +272,7 @@ std::string to_toml(const Cluster& cluster) {
 }
 
 Cluster cluster_from_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::runtime_error(
-        fmt::format("[cluster_from_file] '{}' cannot be read.", path));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return cluster_from_toml(text.str(), path);
+  return cluster_from_toml(read_text(path, "[cluster_from_file]"), path);
 }
 
 }  // namespace accordion::plan

@@ -208,10 +208,8 @@ const GpuType& find_gpu(std::string_view name) {
     names.push_back(gpu.name);
   }
   spellings.insert(spellings.begin(), names.begin(), names.end());
-  throw std::invalid_argument(fmt::format(
-      "[find_gpu] GPU '{}' is not known; the nearest is '{}', and there are "
-      "{}.",
-      name, nearest_name(name, spellings), fmt::join(names, ", ")));
+  fail_unknown(fmt::format("[find_gpu] GPU '{}'", name), name, spellings,
+               names);
 }
 
 }  // namespace accordion::plan

@@ -4,13 +4,10 @@
 #include <algorithm>
 
 #include "accordion/plan/plan.h"
+#include "accordion/plan/real.h"
 
 namespace accordion::plan {
 namespace {
-
-double real(std::int64_t count) {
-  return static_cast<double>(count);
-}
 
 /// Bytes an element of an activation takes.
 double activation_bytes(const PlanRequest& request) {

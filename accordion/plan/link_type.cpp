@@ -60,17 +60,7 @@ std::span<const LinkType> link_types() {
 }
 
 const LinkType& find_link(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const LinkType& link : link_types()) {
-    if (normalized(link.name) == normalized(name)) {
-      return link;
-    }
-    names.push_back(link.name);
-  }
-  throw std::invalid_argument(fmt::format(
-      "[find_link] Link '{}' is not known; the nearest is '{}', and there are "
-      "{}.",
-      name, nearest_name(name, names), fmt::join(names, ", ")));
+  return find_named(link_types(), name, "[find_link] Link");
 }
 
 LinkType network_link(double gbit_per_s_per_device) {

@@ -2,13 +2,13 @@
 #include "accordion/plan/model_config.h"
 
 #include <array>
-#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "accordion/plan/nearest_name.h"
+#include "accordion/plan/text_file.h"
 
 namespace accordion::plan {
 namespace {
@@ -189,17 +189,7 @@ ModelShape model_from_config(const json& config) {
 }
 
 ModelShape model_from_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::runtime_error(
-        fmt::format("[model_from_file] '{}' cannot be read.", path));
-  }
-  const json config = json::parse(file, nullptr, false);
-  if (config.is_discarded()) {
-    throw std::invalid_argument(
-        fmt::format("[model_from_file] '{}' is not JSON.", path));
-  }
-  return model_from_config(config);
+  return model_from_config(read_json(path, "[model_from_file]"));
 }
 
 }  // namespace accordion::plan

@@ -5,12 +5,27 @@
 #include <cctype>
 #include <cstdlib>
 #include <numeric>
-#include <vector>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace accordion::plan {
 namespace {
 
+/// A name that was cut short is nearest to what it begins.
+std::size_t distance(const std::string& wanted, std::string_view candidate) {
+  const std::string name = normalized(candidate);
+  return !wanted.empty() && name.starts_with(wanted)
+             ? 0
+             : edit_distance(wanted, name);
+}
+
+}  // namespace
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
+  // One row of the table at a time: row[j] is the distance from the part of `a`
+  // read so far to the first j characters of `b`.
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -24,16 +39,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
-
-/// A name that was cut short is nearest to what it begins.
-std::size_t distance(const std::string& wanted, std::string_view candidate) {
-  const std::string name = normalized(candidate);
-  return !wanted.empty() && name.starts_with(wanted)
-             ? 0
-             : edit_distance(wanted, name);
-}
-
-}  // namespace
 
 std::string_view nearest_name(std::string_view name,
                               std::span<const std::string_view> candidates) {
@@ -53,6 +58,14 @@ std::string normalized(std::string_view name) {
             : static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
   }
   return result;
+}
+
+void fail_unknown(const std::string& what, std::string_view name,
+                  std::span<const std::string_view> candidates,
+                  std::span<const std::string_view> listed) {
+  throw std::invalid_argument(fmt::format(
+      "{} is not known; the nearest is '{}', and there are {}.", what,
+      nearest_name(name, candidates), fmt::join(listed, ", ")));
 }
 
 std::int64_t nearest_divisor(std::int64_t total, std::int64_t value) {

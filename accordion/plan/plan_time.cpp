@@ -7,14 +7,11 @@
 #include "accordion/plan/operator_time.h"
 #include "accordion/plan/pass_simulation.h"
 #include "accordion/plan/plan.h"
+#include "accordion/plan/real.h"
 #include "accordion/plan/unit_times.h"
 
 namespace accordion::plan {
 namespace {
-
-double real(std::int64_t count) {
-  return static_cast<double>(count);
-}
 
 /// Parameters that a rank's optimizer steps.
 double stepped_params(const PlanRequest& request) {

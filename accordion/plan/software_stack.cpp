@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/plan/software_stack.h"
 
-#include <stdexcept>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "accordion/plan/fitted_constants.h"
 #include "accordion/plan/nearest_name.h"
@@ -54,17 +51,7 @@ std::span<const SoftwareStack> software_stacks() {
 }
 
 const SoftwareStack& find_stack(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const SoftwareStack& stack : software_stacks()) {
-    if (normalized(stack.name) == normalized(name)) {
-      return stack;
-    }
-    names.push_back(stack.name);
-  }
-  throw std::invalid_argument(fmt::format(
-      "[find_stack] Software '{}' is not known; the nearest is '{}', and there "
-      "are {}.",
-      name, nearest_name(name, names), fmt::join(names, ", ")));
+  return find_named(software_stacks(), name, "[find_stack] Software");
 }
 
 }  // namespace accordion::plan

@@ -2,10 +2,7 @@
 #include "accordion/plan/strategy.h"
 
 #include <array>
-#include <stdexcept>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "accordion/plan/nearest_name.h"
 #include "accordion/plan/training.h"
@@ -46,17 +43,7 @@ std::string_view to_string(Sharding sharding) {
 }
 
 Sharding parse_sharding(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const SpelledSharding& spelled : kShardings) {
-    if (normalized(name) == normalized(spelled.name)) {
-      return spelled.sharding;
-    }
-    names.push_back(spelled.name);
-  }
-  throw std::invalid_argument(fmt::format(
-      "[parse_sharding] Sharding '{}' is not known; the nearest is '{}', and "
-      "there are {}.",
-      name, nearest_name(name, names), fmt::join(names, ", ")));
+  return find_named(kShardings, name, "[parse_sharding] Sharding").sharding;
 }
 
 bool keeps_whole_copy(Sharding sharding) {

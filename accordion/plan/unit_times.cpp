@@ -10,13 +10,10 @@
 #include "accordion/plan/layer_operators.h"
 #include "accordion/plan/operator_time.h"
 #include "accordion/plan/plan.h"
+#include "accordion/plan/real.h"
 
 namespace accordion::plan {
 namespace {
-
-double real(std::int64_t count) {
-  return static_cast<double>(count);
-}
 
 OperatorMachine machine_of(const PlanRequest& request) {
   return {request.cluster.gpu, request.stack,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 
 #include "accordion/plan/published_formulas.h"
 #include "accordion/plan/published_row.h"
+#include "accordion/plan/text_file.h"
 
 namespace accordion::plan {
 namespace {
@@ -143,17 +143,7 @@ std::vector<RowResult> validate_rows(const json& rows) {
 }
 
 std::vector<RowResult> validate_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::runtime_error(
-        fmt::format("[validate] '{}' cannot be read.", path));
-  }
-  const json rows = json::parse(file, nullptr, false);
-  if (rows.is_discarded()) {
-    throw std::invalid_argument(
-        fmt::format("[validate] '{}' is not JSON.", path));
-  }
-  return validate_rows(rows);
+  return validate_rows(read_json(path, "[validate]"));
 }
 
 std::string to_json_line(const RowResult& result) {

@@ -58,8 +58,4 @@ std::string_view nearest_choice(const ConfigKey& key, std::string_view value);
 /// "integer", "number", "true or false", "text", "two numbers", "list".
 std::string_view type_name(const ConfigField& field);
 
-/// Insertions, deletions and replacements of one character that turn `a` into
-/// `b` (Levenshtein).
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 }  // namespace accordion

@@ -2,10 +2,10 @@
 //
 // What is asked of the keys that config_keys.cpp declares.
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
+#include "accordion/plan/nearest_name.h"
 #include "accordion/train/config_keys.h"
 
 namespace accordion {
@@ -35,14 +35,15 @@ const ConfigKey* find_key(std::string_view name) {
 }
 
 const ConfigKey& nearest_key(std::string_view name) {
-  return *std::ranges::min_element(
-      config_keys(), {},
-      [&](const ConfigKey& key) { return edit_distance(name, key.name); });
+  return *std::ranges::min_element(config_keys(), {},
+                                   [&](const ConfigKey& key) {
+                                     return plan::edit_distance(name, key.name);
+                                   });
 }
 
 std::string_view nearest_choice(const ConfigKey& key, std::string_view value) {
   return *std::ranges::min_element(key.choices, {}, [&](auto choice) {
-    return edit_distance(value, choice);
+    return plan::edit_distance(value, choice);
   });
 }
 
@@ -52,23 +53,6 @@ std::string_view type_name(const ConfigField& field) {
       "text",          "integer",     "number", "true or false",
       "true or false", "two numbers", "list"};
   return kNames[field.index()];
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // One row of the table at a time: row[j] is the distance from the part of `a`
-  // read so far to the first j characters of `b`.
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, replace});
-    }
-  }
-  return row.back();
 }
 
 }  // namespace accordion

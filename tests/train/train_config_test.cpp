@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "accordion/plan/nearest_name.h"
 #include "accordion/train/config_keys.h"
 #include "tests/data/fixtures.h"
 
@@ -450,10 +451,10 @@ TEST(TrainConfig, FileMayBeEmptyWhereTheKeysAreOverrides) {
 }
 
 TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
-  EXPECT_EQ(edit_distance("", "abc"), 3U);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
-  EXPECT_EQ(edit_distance("steps", "steps"), 0U);
-  EXPECT_EQ(edit_distance("step", "steps"), 1U);
+  EXPECT_EQ(plan::edit_distance("", "abc"), 3U);
+  EXPECT_EQ(plan::edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(plan::edit_distance("steps", "steps"), 0U);
+  EXPECT_EQ(plan::edit_distance("step", "steps"), 1U);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "accordion/plan/explain/explain.h"
 
 #include <array>
-#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -59,17 +58,10 @@ std::vector<std::string_view> explanation_names() {
 }
 
 Explanation explain(std::string_view name) {
-  for (const Entry& entry : kEntries) {
-    if (normalized(entry.name) == normalized(name)) {
-      Explanation explanation = entry.make();
-      explanation.name = entry.name;
-      return explanation;
-    }
-  }
-  const auto names = explanation_names();
-  throw std::invalid_argument(fmt::format(
-      "[explain] '{}' is not known; the nearest is '{}', and there are {}.",
-      name, nearest_name(name, names), fmt::join(names, ", ")));
+  const Entry& entry = find_named(kEntries, name, "[explain]");
+  Explanation explanation = entry.make();
+  explanation.name = entry.name;
+  return explanation;
 }
 
 std::string to_text(const Explanation& explanation) {

@@ -8,6 +8,7 @@
 
 #include "accordion/plan/nearest_name.h"
 #include "accordion/plan/question/flat_yaml.h"
+#include "accordion/plan/text_file.h"
 
 namespace accordion::plan {
 namespace {
@@ -29,18 +30,12 @@ class AccelerateReader {
     read_memory();
     read_batch();
     read_optimizer();
-    for (std::string& note : values_.notes()) {
-      config_.notes.push_back(std::move(note));
-    }
+    const std::vector<std::string> unread = values_.notes();
+    config_.notes.insert(config_.notes.end(), unread.begin(), unread.end());
     return std::move(config_);
   }
 
  private:
-  template <typename Value>
-  void set(std::string_view key, const Value& value) {
-    config_.keys.push_back(fmt::format("{}={}", key, value));
-  }
-
   /// accelerate writes fsdp_ before each key, the Trainer does not.
   template <typename Take>
   auto either(const std::string& key, const Take& take) {
@@ -64,9 +59,9 @@ class AccelerateReader {
     const bool fp16 = values_.take_bool("fp16").value_or(false);
     static constexpr const char* kTypes[] = {"fp32", "fp16", "bf16", "fp8"};
     const std::size_t type = mixed ? *mixed : bf16 ? 2 : fp16 ? 1 : 0;
-    set("compute", kTypes[type]);
-    set("gather_bytes", type == 0 ? 4 : 2);
-    set("reduce_bytes", type == 0 ? 4 : 2);
+    config_.set("compute", kTypes[type]);
+    config_.set("gather_bytes", type == 0 ? 4 : 2);
+    config_.set("reduce_bytes", type == 0 ? 4 : 2);
   }
 
   /// The flags of the Trainer's "fsdp": "full_shard auto_wrap offload".
@@ -117,7 +112,7 @@ class AccelerateReader {
     const auto version = either("version", [&](const std::string& path) {
       return values_.take_count(path);
     });
-    set("stack", version.value_or(1) == 2 ? "torchtitan" : "fms-fsdp");
+    config_.set("stack", version.value_or(1) == 2 ? "torchtitan" : "fms-fsdp");
   }
 
   void set_strategy() {
@@ -137,7 +132,7 @@ class AccelerateReader {
             "'hybrid_shard_zero2' has no mesh here; say strategy=shard_grad_op "
             "with dp_shard and dp_replicate instead.");
       }
-      set("strategy", each == "hybrid_shard" ? "hybrid" : each);
+      config_.set("strategy", each == "hybrid_shard" ? "hybrid" : each);
       return;
     }
     values_.fail(fmt::format(
@@ -160,11 +155,11 @@ class AccelerateReader {
     }
     static constexpr const char* kStrategies[] = {
         "no_shard", "shard_optimizer", "deepspeed_zero2", "full_shard"};
-    set("strategy", kStrategies[*stage]);
-    set("stack", "deepspeed");
-    set("parameter_bytes", 2);
-    set("master_copy", true);
-    set("gradient_bytes", 2);
+    config_.set("strategy", kStrategies[*stage]);
+    config_.set("stack", "deepspeed");
+    config_.set("parameter_bytes", 2);
+    config_.set("master_copy", true);
+    config_.set("gradient_bytes", 2);
     static constexpr const char* kPlaces[] = {"none", "host", "disk"};
     for (const auto& [theirs, ours] :
          {std::pair{"offload_optimizer_device", "offload.optimizer"},
@@ -172,7 +167,7 @@ class AccelerateReader {
       const auto place = values_.take_choice(
           std::string("deepspeed_config.") + theirs, {"none", "cpu", "nvme"});
       if (place) {
-        set(ours, kPlaces[*place]);
+        config_.set(ours, kPlaces[*place]);
       }
     }
   }
@@ -183,30 +178,30 @@ class AccelerateReader {
         "backward_prefetch",
         [&](const std::string& path) { return values_.take_text(path); });
     if (order && normalized(*order).starts_with("no")) {
-      set("prefetch", 0);
+      config_.set("prefetch", 0);
     }
   }
 
   void read_memory() {
     if (fsdp_flag("offload_params") || offload_) {
-      set("offload.parameters", "host");
-      set("offload.optimizer", "host");
+      config_.set("offload.parameters", "host");
+      config_.set("offload.optimizer", "host");
     }
     if (fsdp_flag("activation_checkpointing") ||
         values_.take_bool("gradient_checkpointing").value_or(false)) {
-      set("checkpointing", "full");
+      config_.set("checkpointing", "full");
     }
   }
 
   void read_batch() {
     if (const auto micro = values_.take_count("per_device_train_batch_size")) {
-      set("micro_batch", *micro);
+      config_.set("micro_batch", *micro);
     }
     for (const char* const path :
          {"gradient_accumulation_steps",
           "deepspeed_config.gradient_accumulation_steps"}) {
       if (const auto steps = values_.take_count(path)) {
-        set("grad_accum", *steps);
+        config_.set("grad_accum", *steps);
       }
     }
   }
@@ -218,9 +213,9 @@ class AccelerateReader {
     }
     const bool eight = name->find("8bit") != std::string::npos;
     if (name->starts_with("adam")) {
-      set("optimizer", eight ? "adamw_8bit" : "adamw");
+      config_.set("optimizer", eight ? "adamw_8bit" : "adamw");
     } else if (*name == "sgd") {
-      set("optimizer", "sgd");
+      config_.set("optimizer", "sgd");
     } else {
       config_.notes.push_back(
           fmt::format("[accelerate] The state of optimizer '{}' is not known: "
@@ -251,7 +246,7 @@ LauncherConfig accelerate_config(std::string_view text,
 }
 
 LauncherConfig accelerate_config_from_file(const std::string& path) {
-  return accelerate_config(read_settings_file(path), path);
+  return accelerate_config(read_text(path, "[plan]"), path);
 }
 
 }  // namespace accordion::plan

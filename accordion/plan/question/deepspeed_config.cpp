@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "accordion/plan/text_file.h"
+
 namespace accordion::plan {
 namespace {
 
@@ -20,25 +22,19 @@ class DeepSpeedReader {
       : values_(settings, prefix), model_(model), num_gpus_(num_gpus) {}
 
   LauncherConfig read() {
-    set("stack", "deepspeed");
+    config_.set("stack", "deepspeed");
     read_types();
     read_stage();
     read_offload();
     read_batch();
     read_optimizer();
     read_activations();
-    for (std::string& note : values_.notes()) {
-      config_.notes.push_back(std::move(note));
-    }
+    const std::vector<std::string> unread = values_.notes();
+    config_.notes.insert(config_.notes.end(), unread.begin(), unread.end());
     return std::move(config_);
   }
 
  private:
-  template <typename Value>
-  void set(std::string_view key, const Value& value) {
-    config_.keys.push_back(fmt::format("{}={}", key, value));
-  }
-
   /// 16-bit parameters and gradients and a master copy, or fp32 throughout.
   void read_types() {
     const bool fp16 = values_.take_bool("fp16.enabled").value_or(false);
@@ -49,16 +45,16 @@ class DeepSpeedReader {
     const bool open = values_.is_automatic("fp16.enabled") ||
                       values_.is_automatic("bf16.enabled");
     const bool half = fp16 || bf16 || open;
-    set("compute", fp16 ? "fp16" : half ? "bf16" : "fp32");
-    set("parameter_bytes", half ? 2 : 4);
-    set("master_copy", half);
-    set("gather_bytes", half ? 2 : 4);
+    config_.set("compute", fp16 ? "fp16" : half ? "bf16" : "fp32");
+    config_.set("parameter_bytes", half ? 2 : 4);
+    config_.set("master_copy", half);
+    config_.set("gather_bytes", half ? 2 : 4);
     const auto bytes = [&](const char* path) {
       const auto type = values_.take_choice(path, {"fp32", "fp16", "bf16"});
       return type ? (*type == 0 ? 4 : 2) : (half ? 2 : 4);
     };
-    set("gradient_bytes", bytes("data_types.grad_accum_dtype"));
-    set("reduce_bytes", bytes("communication_data_type"));
+    config_.set("gradient_bytes", bytes("data_types.grad_accum_dtype"));
+    config_.set("reduce_bytes", bytes("communication_data_type"));
   }
 
   void read_stage() {
@@ -72,11 +68,11 @@ class DeepSpeedReader {
     }
     static constexpr const char* kStrategies[] = {
         "no_shard", "shard_optimizer", "deepspeed_zero2", "full_shard"};
-    set("strategy", kStrategies[stage]);
+    config_.set("strategy", kStrategies[stage]);
     if (const auto tensor = values_.take_count("tensor_parallel.autotp_size");
         tensor && *tensor > 0) {
       tensor_ = *tensor;
-      set("tensor", *tensor);
+      config_.set("tensor", *tensor);
     }
     if (stage != 3) {
       return;  // what follows is of stage 3, and left to the notes
@@ -84,7 +80,7 @@ class DeepSpeedReader {
     if (const auto ranks =
             values_.take_count("zero_optimization.zero_hpz_partition_size");
         ranks && *ranks > 1) {
-      set("secondary_shard", *ranks);
+      config_.set("secondary_shard", *ranks);
     }
     read_prefetch();
   }
@@ -100,7 +96,7 @@ class DeepSpeedReader {
     // part of its gather, which one unit ahead is nearest to.
     const int units =
         overlap && elements > 0.0 ? std::max(1, static_cast<int>(layers)) : 0;
-    set("prefetch", units);
+    config_.set("prefetch", units);
     if (bucket) {
       config_.notes.push_back(fmt::format(
           "[deepspeed] stage3_prefetch_bucket_size of {} elements is {:.2f} of "
@@ -122,7 +118,7 @@ class DeepSpeedReader {
           values_.take_bool(std::string("zero_optimization.") + older)
               .value_or(false);
       if (place || moved) {
-        set(key, kPlaces[place.value_or(1)]);
+        config_.set(key, kPlaces[place.value_or(1)]);
       }
     }
   }
@@ -148,10 +144,10 @@ class DeepSpeedReader {
           *whole, *micro, *steps, ranks, nearest));
     }
     if (micro) {
-      set("micro_batch", *micro);
+      config_.set("micro_batch", *micro);
     }
     if (steps) {
-      set("grad_accum", *steps);
+      config_.set("grad_accum", *steps);
     }
   }
 
@@ -167,9 +163,9 @@ class DeepSpeedReader {
     if (name == "sgd") {
       const auto momentum = values_.take("optimizer.params.momentum");
       const bool moves = momentum && *momentum != 0;
-      set("optimizer", moves ? "momentum" : "sgd");
+      config_.set("optimizer", moves ? "momentum" : "sgd");
     } else if (name == "adam" || name == "adamw" || name == "lamb") {
-      set("optimizer", "adamw");
+      config_.set("optimizer", "adamw");
     } else {
       config_.notes.push_back(
           fmt::format("[deepspeed] The state of optimizer '{}' is not known: "
@@ -181,7 +177,7 @@ class DeepSpeedReader {
   void read_activations() {
     if (values_.take_bool("activation_checkpointing.cpu_checkpointing")
             .value_or(false)) {
-      set("offload.activations", "host");
+      config_.set("offload.activations", "host");
       config_.notes.push_back(
           "[deepspeed] What is checkpointed is the model's choice there: add "
           "checkpointing=full or selective.");
@@ -210,7 +206,7 @@ LauncherConfig deepspeed_config(std::string_view text, std::string_view source,
 LauncherConfig deepspeed_config_from_file(const std::string& path,
                                           const ModelShape& model,
                                           int num_gpus) {
-  return deepspeed_config(read_settings_file(path), path, model, num_gpus);
+  return deepspeed_config(read_text(path, "[plan]"), path, model, num_gpus);
 }
 
 }  // namespace accordion::plan

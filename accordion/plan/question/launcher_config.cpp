@@ -2,8 +2,6 @@
 #include "accordion/plan/question/launcher_config.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -132,16 +130,6 @@ std::vector<std::string> LauncherValues::notes() const {
 
 void LauncherValues::fail(const std::string& what) const {
   throw std::invalid_argument(prefix_ + what);
-}
-
-std::string read_settings_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw std::runtime_error(fmt::format("[plan] '{}' cannot be read.", path));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
 }
 
 }  // namespace accordion::plan

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace accordion::plan {
@@ -15,6 +16,11 @@ namespace accordion::plan {
 struct LauncherConfig {
   std::vector<std::string> keys;   ///< KEY=VALUE, see plan_keys.h
   std::vector<std::string> notes;  ///< what has no meaning here, in sentences
+
+  template <typename Value>
+  void set(std::string_view key, const Value& value) {
+    keys.push_back(fmt::format("{}={}", key, value));
+  }
 };
 
 /// The values of nested settings by their dotted path; what nobody takes has no
@@ -52,8 +58,5 @@ class LauncherValues {
   std::vector<std::string> automatic_;
   std::string prefix_;
 };
-
-/// The text of a file. Throws std::runtime_error if it cannot be read.
-std::string read_settings_file(const std::string& path);
 
 }  // namespace accordion::plan
