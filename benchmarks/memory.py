@@ -9,12 +9,11 @@ Each run is `accordion bench` with a few steps; a row is one of its ranks at its
 """
 import argparse
 import dataclasses
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+from harness.bench import bench
 from harness.cells import SHAPES, Cell
 from harness.trainers import MEMORY_OPTIONS
 
@@ -49,20 +48,6 @@ def arguments() -> argparse.Namespace:
     return p.parse_args()
 
 
-def bench(a: argparse.Namespace, work: pathlib.Path, cell: Cell, keys: dict[str, object]) -> dict[str, dict[str, int]]:
-    """Bytes by kind: "held" and "estimated"."""
-    model = work / f"{cell.shape}.json"
-    model.write_text(json.dumps(cell.model))
-    config = work / "empty.toml"
-    config.write_text("")
-    keys = {"model.config": model, "data.path": a.data, "data.cache_dir": work / "cache", "data.seq_len": cell.seq,
-            "train.batch_size": cell.batch, "train.threads": 1, **keys}
-    command = [a.accordion, "bench", config, *(f"{k}={v}" for k, v in keys.items()),
-               "--nproc", str(a.ranks), "--steps", "1", "--json"]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out)["memory_bytes"]
-
-
 def deviation(held: int, estimated: int) -> str:
     return f"{(held / estimated - 1) * 100:+.1f} %" if estimated else ("0" if held == 0 else f"{held / MIB:.1f} MiB")
 
@@ -83,7 +68,8 @@ def main() -> None:
                 for strategy in a.strategies:
                     for option in a.options:
                         keys = {"fsdp.param_dtype": dtype, "fsdp.strategy": strategy, **OPTIONS[option]}
-                        memory = bench(a, pathlib.Path(work), CELLS[shape](), keys)
+                        run = bench(a, pathlib.Path(work), CELLS[shape](), keys, "--steps", 1)
+                        memory = run["memory_bytes"]
                         print(row([shape, dtype, strategy, option or "none"], memory), flush=True)
 
 

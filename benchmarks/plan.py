@@ -9,21 +9,21 @@ Without --cluster the machine is calibrated first, with as many ranks. Each run 
 its ranks at its highest, less activations, and the median of its steps.
 """
 import argparse
-import json
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from harness.cells import SHAPES, Cell, scaling_cells
+from harness.bench import bench
+from harness.cells import SHAPES, scaling_cells
 from harness.trainers import MEMORY_OPTIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STRATEGIES = ("full_shard", "shard_grad_op", "shard_optimizer", "no_shard", "hybrid")
 # Nothing here measures the disk, so that a step with offload is not predicted.
 OPTIONS = {"": {}, "accumulated-2": {"train.grad_accumulation": 2}} | {
-    name: keys for name, keys in MEMORY_OPTIONS.items() if name != "offloaded"}
+    name: keys for name, keys in MEMORY_OPTIONS.items() if not name.endswith("offloaded")}
 STATE = ("sharded_parameters", "unsharded_parameters", "gradients", "optimizer", "communication_buffers")
 CELLS = {**SHAPES, "width256": lambda: scaling_cells("width", ["fp32"])[0]}  # a width that no calibration measures as a model
 MIB = 1 << 20
@@ -51,19 +51,6 @@ def calibrated(a: argparse.Namespace, work: pathlib.Path) -> pathlib.Path:
     cluster = work / "host.toml"
     subprocess.run([a.accordion, "bench", "calibrate", "--nproc", str(a.ranks), "--to", cluster], check=True)
     return cluster
-
-
-def bench(a: argparse.Namespace, work: pathlib.Path, cell: Cell, keys: dict[str, object]) -> dict[str, object]:
-    model = work / f"{cell.shape}.json"
-    model.write_text(json.dumps(cell.model))
-    config = work / "empty.toml"
-    config.write_text("")
-    keys = {"model.config": model, "data.path": a.data, "data.cache_dir": work / "cache", "data.seq_len": cell.seq,
-            "train.batch_size": cell.batch, "train.threads": 1, **keys}
-    command = [a.accordion, "bench", config, *(f"{k}={v}" for k, v in keys.items()), "--nproc", str(a.ranks),
-               "--steps", str(a.steps), "--json", "--cluster", a.cluster]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out)
 
 
 def state(memory: dict[str, int]) -> float:
@@ -104,7 +91,7 @@ def main() -> None:
                 for strategy in a.strategies:
                     for option in a.options:
                         keys = {"fsdp.param_dtype": dtype, "fsdp.strategy": strategy, **OPTIONS[option]}
-                        result = bench(a, work, CELLS[shape](), keys)
+                        result = bench(a, work, CELLS[shape](), keys, "--steps", a.steps, "--cluster", a.cluster)
                         print(row([shape, dtype, strategy, option or "none"], result, errors), flush=True)
     print(f"\n{summary(errors)}")
 

@@ -63,6 +63,10 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
   return bias ? at::addmm(*bias, rows, weight.t()) : rows.mm(weight.t());
 }
 
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
@@ -267,11 +271,12 @@ std::vector<at::Tensor> linears(const Operand& operand,
         x, at::TensorList(parameters), static_cast<int64_t>(layers.size()),
         operand, x.scalar_type() != at::kBFloat16 && linear_uses_onednn());
   }
+  if (layers.size() == 1) {
+    return {at::linear(x, layers[0].weight, if_defined(layers[0].bias))};
+  }
   std::vector<at::Tensor> results;
   for (const auto& [weight, bias] : layers) {
-    results.push_back(layers.size() > 1 ? linear(operand, weight, bias)
-                      : bias.defined()  ? at::linear(x, weight, bias)
-                                        : at::linear(x, weight));
+    results.push_back(linear(operand, weight, bias));
   }
   return results;
 }

@@ -82,24 +82,6 @@ at::Tensor forward_of(const at::Tensor& stream, const at::Tensor& branch,
   return y;
 }
 
-struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input,
-                            const at::Tensor& weight, double eps) {
-    const at::Tensor x = input.contiguous();
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["eps"] = eps;
-    return forward_of(x, {}, weight, {}, static_cast<float>(eps));
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const variable_list saved = ctx->get_saved_variables();
-    auto [dx, dweight] =
-        backward_of(saved[0], saved[1], gradients[0].contiguous(), {},
-                    static_cast<float>(ctx->saved_data["eps"].toDouble()));
-    return {dx, dweight.to(saved[1].scalar_type()), at::Tensor()};
-  }
-};
-
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   // Without a branch the sum is the stream itself: an output all the same, so
   // that its gradient comes by here.
@@ -143,11 +125,7 @@ void check_weight(const at::Tensor& x, const at::Tensor& weight) {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  check_weight(x, weight);
-  if (!detail::has_kernel({x, weight}) || !weight.is_contiguous()) {
-    return composite::rms_norm(x, weight, eps);
-  }
-  return RmsNorm::apply(x, weight, eps);
+  return add_rms_norm(x, {}, weight, eps).normed.value();
 }
 
 NormedSum add_rms_norm(const at::Tensor& stream, const at::Tensor& branch,

@@ -5,17 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "accordion/train/planned_schedule.h"
+
 namespace accordion {
 namespace {
-
-int size_of(std::span<const MeshAxis> axes, std::string_view name) {
-  for (const MeshAxis& axis : axes) {
-    if (axis.name == name) {
-      return axis.size;
-    }
-  }
-  return 1;
-}
 
 plan::Sharding sharding_of(const std::string& strategy) {
   if (strategy == "no_shard") {
@@ -80,8 +73,8 @@ plan::Strategy strategy_of(const TrainConfig& config,
                            std::span<const MeshAxis> axes) {
   plan::Strategy strategy{
       .sharding = sharding_of(config.fsdp.strategy),
-      .dp_replicate = size_of(axes, "replicate"),
-      .dp_shard = size_of(axes, "shard"),
+      .dp_replicate = axis_size(axes, "replicate"),
+      .dp_shard = axis_size(axes, "shard"),
       .secondary_shard = static_cast<int>(config.fsdp.reshard_to_ranks),
       .defer_all_reduce = config.fsdp.accumulation == "deferred_all_reduce",
       .prefetch = static_cast<int>(config.fsdp.prefetch),

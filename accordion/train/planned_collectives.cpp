@@ -12,15 +12,6 @@
 namespace accordion {
 namespace {
 
-int size_of(std::span<const MeshAxis> axes, std::string_view name) {
-  for (const MeshAxis& axis : axes) {
-    if (axis.name == name) {
-      return axis.size;
-    }
-  }
-  return 1;
-}
-
 /// Ranks of the groups that a unit communicates in.
 struct GroupSizes {
   int gather = 1;
@@ -30,8 +21,8 @@ struct GroupSizes {
 
 GroupSizes group_sizes(const FsdpOptions& options,
                        std::span<const MeshAxis> axes) {
-  const int shard = size_of(axes, "shard");
-  const int replicas = size_of(axes, "replicate");
+  const int shard = axis_size(axes, "shard");
+  const int replicas = axis_size(axes, "replicate");
   if (options.strategy == Strategy::NoShard) {
     return {.gather = 1, .reduce = shard * replicas, .replicate = 1};
   }

@@ -36,15 +36,6 @@ struct PassPlan {
   bool all_reduces = true;
 };
 
-int size_of(std::span<const MeshAxis> axes, std::string_view name) {
-  for (const MeshAxis& axis : axes) {
-    if (axis.name == name) {
-      return axis.size;
-    }
-  }
-  return 1;
-}
-
 PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
                    Microbatch microbatch) {
   const bool whole = options.strategy == Strategy::NoShard;
@@ -56,8 +47,8 @@ PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
   const Accumulation accumulation = accumulation_of(options);
   const bool unsharded = accumulation == Accumulation::Unsharded;
   return {
-      .shard_ranks = whole ? 1 : size_of(axes, "shard"),
-      .replicas = whole ? 1 : size_of(axes, "replicate"),
+      .shard_ranks = whole ? 1 : axis_size(axes, "shard"),
+      .replicas = whole ? 1 : axis_size(axes, "replicate"),
       .begins_unsharded = keeps && !first,
       .ends_unsharded = keeps && !last,
       .begins_with_gradient = unsharded && !first,
@@ -130,6 +121,15 @@ std::string mib(std::int64_t bytes) {
 }
 
 }  // namespace
+
+int axis_size(std::span<const MeshAxis> axes, std::string_view name) {
+  for (const MeshAxis& axis : axes) {
+    if (axis.name == name) {
+      return axis.size;
+    }
+  }
+  return 1;
+}
 
 StepSchedule planned_schedule(const LlamaConfig& model,
                               const FsdpOptions& options,

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "accordion/comm/mesh_grid.h"
 #include "accordion/fsdp/options.h"
@@ -19,6 +20,9 @@ enum class Microbatch {
   Middle,  ///< neither first nor last
   Last,
 };
+
+/// Ranks along the axis of that name; 1 where there is none.
+int axis_size(std::span<const MeshAxis> axes, std::string_view name);
 
 /// The schedule that a pass of a model will follow, without a step or a second
 /// rank: what step_schedule returns after such a pass.
