@@ -103,8 +103,8 @@ void Executor::unshard(int unit, int slot) {
   if (u.parameter_state() == ParameterState::Sharded) {
     const TraceScope span = traced(SpanKind::StartGather, unit);
     if (pages_ && !pages_->in_use()) {
-      pages_
-          ->forget();  // outside of passes the shards may have been written to
+      // Outside of passes the shards may have been written to.
+      pages_->forget();
     }
     u.start_unshard(
         pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));
