@@ -21,7 +21,7 @@ using Net = Unit<testing::UnitNet>;
 
 constexpr int kMicrobatches = 4;
 constexpr int kUnits = 4;  // the root and three blocks
-constexpr int kRows = 16;
+constexpr int kMicrobatchRows = 16;
 
 /// Collectives of one rank, over both axes of its mesh.
 struct Calls {
@@ -54,7 +54,7 @@ Calls operator-(const Calls& a, const Calls& b) {
 }
 
 void backward(const DeviceMesh& mesh, Net& net, int step, int k) {
-  const auto rows = rows_of(batch_of(step, kRows), k, kMicrobatches);
+  const auto rows = rows_of(batch_of(step, kMicrobatchRows), k, kMicrobatches);
   (net(rows_of(rows, mesh.rank(), mesh.world_size())).square().mean() /
    kMicrobatches)
       .backward();

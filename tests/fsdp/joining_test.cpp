@@ -68,7 +68,7 @@ torch::Tensor expected_gradient(const std::vector<std::vector<int>>& routes,
 }
 
 /// How ranks are arranged, and what they run before they part.
-struct Setting {
+struct Joining {
   FsdpOptions options = {};
   int warm_up = 2;  ///< passes in which every rank calls everything
   std::vector<MeshAxis> axes = {};  ///< default: all ranks shard
@@ -91,7 +91,7 @@ void expect_gradients(const Router& net,
 /// one has no data.
 void expect_joined_passes(
     const std::vector<std::vector<std::vector<int>>>& passes,
-    const Setting& setting) {
+    const Joining& setting) {
   const int world = static_cast<int>(passes.front().size());
   std::vector<Router> nets;
   for (int rank = 0; rank < world; ++rank) {
@@ -122,7 +122,7 @@ void expect_joined_passes(
 /// Trains passes in which every rank calls everything, then some with these
 /// routes, by rank, and one as at first.
 void expect_joined(const std::vector<std::vector<int>>& routes,
-                   const Setting& setting = {}) {
+                   const Joining& setting = {}) {
   const std::vector<std::vector<int>> all(routes.size(), kAll);
   std::vector<std::vector<std::vector<int>>> passes(
       static_cast<std::size_t>(setting.warm_up), all);
@@ -159,8 +159,8 @@ TEST(Joining, UnitSkippedByAllRanks) {
 }
 
 /// Every arrangement in which joining must work.
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
+std::vector<Joining> all_settings() {
+  std::vector<Joining> settings;
   for (const int prefetch : {0, 2}) {
     settings.push_back({.options = {.prefetch = prefetch}});
   }
@@ -174,13 +174,13 @@ std::vector<Setting> all_settings() {
 }
 
 TEST(Joining, UnderEveryPrefetchStrategyAndMesh) {
-  for (const Setting& setting : all_settings()) {
+  for (const Joining& setting : all_settings()) {
     expect_joined({kAll, {0, 2}, kAll, {1}}, setting);
   }
 }
 
 TEST(Joining, InTheFirstPass) {
-  for (Setting setting : all_settings()) {
+  for (Joining setting : all_settings()) {
     setting.warm_up = 0;
     expect_joined({kAll, {0, 2}, kAll, {1}}, setting);
     expect_joined({{0, 1}, {1, 2}, {0, 2}, {}}, setting);
@@ -194,7 +194,7 @@ TEST(Joining, InAnotherOrderInTheFirstPass) {
 
 TEST(Joining, RoutesThatChangeWithEveryPass) {
   std::mt19937 random(11);
-  for (Setting setting : all_settings()) {
+  for (Joining setting : all_settings()) {
     setting.options.static_graph = false;
     std::vector<std::vector<std::vector<int>>> passes(6);
     for (auto& routes : passes) {

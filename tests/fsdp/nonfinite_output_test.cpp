@@ -21,7 +21,7 @@ using testing::on_ranks;
 using testing::seeded;
 using testing::UnitNet;
 
-constexpr int kRows = 6;
+constexpr int kBatchRows = 6;
 
 TEST(NonfiniteOutput, TheFirstUnitInTheOrderOfCallsIsNamedOnEveryRank) {
   on_ranks(3, [](const DeviceMesh& mesh) {
@@ -29,7 +29,7 @@ TEST(NonfiniteOutput, TheFirstUnitInTheOrderOfCallsIsNamedOnEveryRank) {
     fully_shard(net, mesh);
     const auto forward = [&] {
       const torch::NoGradGuard no_grad;
-      net(testing::batch_of(0, kRows));
+      net(testing::batch_of(0, kBatchRows));
     };
     EXPECT_FALSE(first_nonfinite_output(*net, forward));
     for (const LocalParameter& local : local_parameters(*net)) {
@@ -51,7 +51,7 @@ TEST(NonfiniteOutput, ARankWhoseDataIsAtFaultIsNamed) {
     fully_shard(net, mesh);
     const auto found = first_nonfinite_output(*net, [&] {
       const torch::NoGradGuard no_grad;
-      auto batch = testing::batch_of(0, kRows);
+      auto batch = testing::batch_of(0, kBatchRows);
       if (mesh.rank() == 1) {
         batch[0][0] = INFINITY;
       }
@@ -70,7 +70,7 @@ TEST(LastActions, NamesUnitsAndTimesOldestFirst) {
     const auto trace = std::make_shared<StepTrace>();
     set_step_trace(*net, trace);
     trace->begin_step();
-    net(testing::batch_of(0, kRows)).sum().backward();
+    net(testing::batch_of(0, kBatchRows)).sum().backward();
     const auto lines = last_actions(*net, *trace, 5);
     ASSERT_EQ(lines.size(), 5U);
     EXPECT_NE(lines.back().find("await reduce of 'block0'"), std::string::npos)

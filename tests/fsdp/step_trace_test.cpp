@@ -23,7 +23,7 @@ namespace {
 using testing::on_ranks;
 using testing::seeded;
 
-using Net = Unit<testing::UnitNet>;
+using TracedNet = Unit<testing::UnitNet>;
 
 constexpr std::int64_t kMs = 1'000'000;
 
@@ -95,13 +95,13 @@ TEST(StepTrace, SpanCostsFarLessThanAMicrosecond) {
 
 /// Trains two steps, the second with a trace, and hands that to `check`.
 void on_traced(int world, const FsdpOptions& options,
-               const std::function<void(Net&, const StepTrace&)>& check) {
-  std::vector<Net> nets;
+               const std::function<void(TracedNet&, const StepTrace&)>& check) {
+  std::vector<TracedNet> nets;
   for (int rank = 0; rank < world; ++rank) {
-    nets.push_back(seeded<Net>());
+    nets.push_back(seeded<TracedNet>());
   }
   on_ranks(world, [&](const DeviceMesh& mesh) {
-    Net& net = nets[static_cast<std::size_t>(mesh.rank())];
+    TracedNet& net = nets[static_cast<std::size_t>(mesh.rank())];
     fully_shard(net, mesh, options);
     const auto trace = std::make_shared<StepTrace>();
     const auto step = [&](int number) {
@@ -141,7 +141,7 @@ std::size_t count(const StepSchedule& schedule, ActionKind kind) {
 }
 
 TEST(StepTrace, ReplayedStepHasTheSpansOfItsSchedule) {
-  on_traced(2, {.prefetch = 1}, [](Net& net, const StepTrace& trace) {
+  on_traced(2, {.prefetch = 1}, [](TracedNet& net, const StepTrace& trace) {
     const StepSchedule schedule = step_schedule(*net);
     const std::vector<std::pair<SpanKind, ActionKind>> pairs = {
         {SpanKind::StartGather, ActionKind::Unshard},
@@ -165,7 +165,7 @@ TEST(StepTrace, ReplayedStepHasTheSpansOfItsSchedule) {
 }
 
 TEST(StepTrace, PartsOfARealStepAddUpToIt) {
-  on_traced(3, {}, [](Net&, const StepTrace& trace) {
+  on_traced(3, {}, [](TracedNet&, const StepTrace& trace) {
     const StepBreakdown parts = break_down(trace);
     EXPECT_GT(parts.total, 0);
     EXPECT_GT(parts.compute, 0);

@@ -23,7 +23,7 @@ using OddNet = Unit<testing::UnitOddNet>;
 using PlainNet = testing::PlainOddNet;
 
 constexpr int kRanks = 4;
-constexpr int kRows = 12;
+constexpr int kRowsOfRank = 12;
 
 struct MeshCase {
   const char* label;
@@ -64,7 +64,7 @@ void on_cases(const std::function<void(OddNet&, const DeviceMesh&)>& body) {
 
 torch::Tensor logits_of(OddNet& net) {
   const torch::NoGradGuard no_grad;
-  return net(tokens_of(0, kRows));
+  return net(tokens_of(0, kRowsOfRank));
 }
 
 /// Of this rank's rows; the mean over ranks is the loss of all rows.
@@ -72,7 +72,8 @@ torch::Tensor loss_of_mine(OddNet& net, const DeviceMesh& mesh) {
   const auto mine = [&](const torch::Tensor& batch) {
     return rows_of(batch, mesh.rank(), kRanks);
   };
-  return class_loss(net(mine(tokens_of(0, kRows))), mine(classes_of(0, kRows)));
+  return class_loss(net(mine(tokens_of(0, kRowsOfRank))),
+                    mine(classes_of(0, kRowsOfRank)));
 }
 
 /// Element j of the i-th parameter becomes a formula in i and j.
@@ -90,7 +91,8 @@ void write(Net& net) {
 PlainNet written_net() {
   auto plain = seeded<PlainNet>();
   write(plain);
-  class_loss(plain(tokens_of(0, kRows)), classes_of(0, kRows)).backward();
+  class_loss(plain(tokens_of(0, kRowsOfRank)), classes_of(0, kRowsOfRank))
+      .backward();
   return plain;
 }
 
@@ -130,7 +132,7 @@ void expect_steps_of(PlainNet plain, OddNet& net, const DeviceMesh& mesh) {
     }
   }
   const torch::NoGradGuard no_grad;
-  expect_close(logits_of(net), plain(tokens_of(0, kRows)), "logits");
+  expect_close(logits_of(net), plain(tokens_of(0, kRowsOfRank)), "logits");
 }
 
 TEST(WholeOnMeshes, ValuesAreThoseOfTheWholeModule) {
@@ -183,7 +185,8 @@ TEST(WholeOnMeshes, WhatRankZeroWritesReachesAllReplicas) {
 
 TEST(WholeOnMeshes, GradientsAreTheMeanOfAllRanksAndAreTakenOver) {
   auto plain = seeded<PlainNet>();
-  class_loss(plain(tokens_of(0, kRows)), classes_of(0, kRows)).backward();
+  class_loss(plain(tokens_of(0, kRowsOfRank)), classes_of(0, kRowsOfRank))
+      .backward();
   on_cases([&](OddNet& net, const DeviceMesh& mesh) {
     for (const bool rank0_only : {false, true}) {
       net->zero_grad();

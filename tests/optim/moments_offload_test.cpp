@@ -28,14 +28,15 @@ using testing::tokens_of;
 
 using OddNet = Unit<testing::UnitOddNet>;
 
-constexpr int kRows = 48;
+constexpr int kRowsOfStep = 48;
 /// Blocks so small that shards of the tests have several.
 constexpr std::int64_t kBlockBytes = kOffloadAlignment;
 
 void backward(const DeviceMesh& mesh, OddNet& net, int step) {
   class_loss(
-      net(rows_of(tokens_of(step, kRows), mesh.rank(), mesh.world_size())),
-      rows_of(classes_of(step, kRows), mesh.rank(), mesh.world_size()))
+      net(rows_of(tokens_of(step, kRowsOfStep), mesh.rank(),
+                  mesh.world_size())),
+      rows_of(classes_of(step, kRowsOfStep), mesh.rank(), mesh.world_size()))
       .backward();
 }
 
