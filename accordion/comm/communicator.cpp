@@ -3,6 +3,9 @@
 
 #include <cstdio>
 
+#include "accordion/comm/fake/fake_communicator.h"
+#include "accordion/comm/private_buffer.h"
+
 namespace accordion {
 
 std::string_view name(CommOp op) {
@@ -24,6 +27,15 @@ std::string_view name(CommOp op) {
 }
 
 void Communicator::abandon(std::string_view) {}
+
+std::unique_ptr<CommBuffer> Communicator::allocate_private(
+    std::int64_t bytes, std::string_view label) const {
+  return detail::make_private_buffer(bytes, label);
+}
+
+std::unique_ptr<Communicator> Communicator::make_lone() const {
+  return make_lone_communicator("none", timeout());
+}
 
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {

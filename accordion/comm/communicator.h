@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -90,7 +91,9 @@ struct GatherPart {
 /// `sum_of_squares` of the values, not of the way they came here: one function
 /// for every backend, relative error below 1e-9, NaN and infinity pass through.
 struct ReducePart {
-  const void* full;  ///< [world_size * numel] of full_dtype, the wire dtype
+  /// [world_size * numel] of full_dtype, the wire dtype. On a CUDA device the
+  /// sums are taken in it, in place: what it holds afterwards is undefined.
+  const void* full;
   DType full_dtype;
   void* local;  ///< [numel] of local_dtype
   DType local_dtype;
@@ -100,6 +103,7 @@ struct ReducePart {
   bool accumulate = false;
   /// Where not null: receives, by the end of wait(), the sum of the squares of
   /// what `local` then holds. Costs no pass over memory. Floating point only.
+  /// In the device's memory where the parts are.
   double* sum_of_squares = nullptr;
 };
 
@@ -152,6 +156,17 @@ class Communicator {
   /// read or written, and collectives on parts whose `local` is null move
   /// nothing: calls and bytes are counted, and sums of squares are 0.
   [[nodiscard]] virtual bool has_memory() const { return true; }
+  /// The CUDA device whose memory buffers have and parts may lie in; none: they
+  /// are the host's. Collectives on its memory are done in the order of streams
+  /// ([Note: streams]): the host waits for nothing, and wait() makes the
+  /// thread's current stream wait.
+  [[nodiscard]] virtual std::optional<int> cuda_device() const {
+    return std::nullopt;
+  }
+  /// Whether a reduction of a device's memory rounds its sums to full_dtype on
+  /// the way, in an order of the transport's, so that operands have to lie in
+  /// the dtype in which sums are wanted.
+  [[nodiscard]] virtual bool sums_in_full_dtype() const { return false; }
 
   /// Allocates memory that all ranks share where the backend can (shm: the very
   /// same pages on every rank), private memory of the same size elsewhere: the
@@ -166,6 +181,19 @@ class Communicator {
   /// can: the source of a reduction. Otherwise as allocate_common.
   virtual std::unique_ptr<CommBuffer> allocate_exported(
       std::int64_t bytes, std::string_view label) = 0;
+
+  /// Allocates memory of this rank alone, where allocate_common would: no
+  /// collective is given it as its buffer.
+  [[nodiscard]] virtual std::unique_ptr<CommBuffer> allocate_private(
+      std::int64_t bytes, std::string_view label) const;
+
+  /// A communicator of this rank alone, with memory of the same kind.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> make_lone() const;
+
+  /// On a device, gathers into buffers do not wait for what the caller computes
+  /// ([Note: streams]). This lets the ones to come wait for all that the
+  /// current stream has been given: call it once `local` was written.
+  virtual void follow_caller() {}
 
   /// Waits until no peer reads `buffer` any more. Required before writing to an
   /// exported buffer that a reduction has used; an all-gather into a common

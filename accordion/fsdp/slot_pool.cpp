@@ -5,8 +5,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "accordion/comm/private_buffer.h"
-
 namespace accordion {
 
 SlotMap SlotPool::fit(std::span<const std::int64_t> bytes) {
@@ -95,23 +93,16 @@ SlotPool::Slot& SlotPool::allocate(std::int64_t bytes) {
   return slots_.back();
 }
 
-std::unique_ptr<CommBuffer> SlotPool::make_own_buffer(
-    std::int64_t bytes, std::string_view label) const {
-  return communicator_->has_memory()
-             ? detail::make_private_buffer(bytes, label)
-             : detail::make_address_buffer(bytes, label);
-}
-
 std::unique_ptr<CommBuffer> SlotPool::make_buffer(std::int64_t bytes) {
   switch (kind_) {
     case Kind::Common:
       return communicator_->allocate_common(bytes, "unsharded parameters");
     case Kind::Private:
-      return make_own_buffer(bytes, "unsharded parameters");
+      return communicator_->allocate_private(bytes, "unsharded parameters");
     case Kind::Exported:
       return communicator_->allocate_exported(bytes, "unsharded gradients");
     case Kind::Shards:
-      return make_own_buffer(bytes, "sharded gradients");
+      return communicator_->allocate_private(bytes, "sharded gradients");
   }
   TORCH_INTERNAL_ASSERT(false, "unknown kind of slot pool");
 }

@@ -59,8 +59,6 @@ class SlotPool {
   Slot* smallest_free(std::int64_t bytes, std::span<const int> except);
   Slot& allocate(std::int64_t bytes);
   [[nodiscard]] std::unique_ptr<CommBuffer> make_buffer(std::int64_t bytes);
-  [[nodiscard]] std::unique_ptr<CommBuffer> make_own_buffer(
-      std::int64_t bytes, std::string_view label) const;
 
   Kind kind_;
   std::shared_ptr<Communicator> communicator_;

@@ -125,6 +125,13 @@ class MetaCommunicator final : public FakeCommunicator {
  public:
   using FakeCommunicator::FakeCommunicator;
   bool has_memory() const override { return false; }
+  std::unique_ptr<CommBuffer> allocate_private(
+      std::int64_t bytes, std::string_view label) const override {
+    return make_buffer(bytes, label);
+  }
+  std::unique_ptr<Communicator> make_lone() const override {
+    return make_meta_communicator(0, 1);
+  }
 
  protected:
   std::unique_ptr<CommBuffer> make_buffer(
