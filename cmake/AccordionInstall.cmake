@@ -25,5 +25,6 @@ write_basic_package_version_file(
 install(FILES
   "${PROJECT_BINARY_DIR}/accordionConfig.cmake"
   "${PROJECT_BINARY_DIR}/accordionConfigVersion.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/AccordionCuda.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/AccordionTorch.cmake"
   DESTINATION "${package_folder}")

@@ -3,9 +3,10 @@
 #
 #   scripts/deps.sh          for the command and the library
 #   scripts/deps.sh tests    for the tests as well
+#   scripts/deps.sh cuda     for tests and -DACCORDION_CUDA=ON, but the toolkit
 #
 # System packages come from apt; LibTorch comes from the Python wheel, of which
-# only headers and the CPU libraries are unpacked, into .deps/. With
+# only headers and the libraries that are linked are unpacked, into .deps/. With
 # ACCORDION_TORCH=PREFIX in the environment that LibTorch is used instead.
 # Does nothing, in well under a second, where everything is there.
 set -euo pipefail
@@ -22,6 +23,7 @@ download_packages=(python3 python3-pip ca-certificates)
 
 torch_wheel="torch==2.15.0"
 cuda_wheels=("nvidia-cuda-runtime>=13,<14" "nvidia-cuda-cupti>=13,<14")
+nccl_wheel="nvidia-nccl-cu13"
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 libtorch="$root/.deps/libtorch"
@@ -118,6 +120,18 @@ fetch() {
   mv "$libtorch/part/$folder" "$libtorch/$folder"
 }
 
+# NCCL, which some toolkits bring: beside what libtorch_cpu needs of CUDA.
+install_nccl() {
+  local toolkit
+  toolkit="$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")"
+  if [ -e "$toolkit/include/nccl.h" ] || [ -e /usr/include/nccl.h ] ||
+    [ -e "$libtorch/nvidia/nccl/include/nccl.h" ]; then
+    return 0
+  fi
+  fetch nvidia 'nvidia/cu13/lib/libcudart.so*' 'nvidia/cu13/lib/libcupti.so*' \
+    'nvidia/nccl/*' -- "${cuda_wheels[@]}" "$nccl_wheel"
+}
+
 # Libraries of CUDA that PREFIX's libtorch_cpu needs and that are not found.
 missing_cuda() {
   ldd "$1/lib/libtorch_cpu.so" |
@@ -129,15 +143,22 @@ install_torch() {
   exec 9> "$libtorch/lock"
   flock 9
   trap 'rm -rf "$libtorch/part"' EXIT
-  if [ "$(cat "$libtorch/torch/wheel" 2> /dev/null)" != "$torch_wheel" ]; then
-    fetch torch 'torch/include/*' 'torch/lib/libtorch_cpu.so*' \
-      'torch/lib/libc10.so*' 'torch/lib/libgomp*' -- "$torch_wheel"
+  local libraries=('torch/lib/libtorch_cpu.so*' 'torch/lib/libc10.so*'
+    'torch/lib/libgomp*') complete=1
+  if [ "$wants_cuda" = 1 ]; then
+    libraries+=('torch/lib/libtorch_cuda.so*' 'torch/lib/libc10_cuda.so*')
+    [ -e "$libtorch/torch/lib/libtorch_cuda.so" ] || complete=0
+  fi
+  if [ "$(cat "$libtorch/torch/wheel" 2> /dev/null)" != "$torch_wheel" ] ||
+    [ $complete = 0 ]; then
+    fetch torch 'torch/include/*' "${libraries[@]}" -- "$torch_wheel"
   fi
   if [ -n "$(missing_cuda "$libtorch/torch")" ]; then
     # libtorch_cpu.so looks for them in ../../nvidia/cu13/lib.
     fetch nvidia 'nvidia/cu13/lib/libcudart.so*' \
       'nvidia/cu13/lib/libcupti.so*' -- "${cuda_wheels[@]}"
   fi
+  [ "$wants_cuda" = 0 ] || install_nccl
 }
 
 check_torch() {
@@ -152,10 +173,18 @@ check_torch() {
       "lacks: install the CUDA 13 runtime, or leave ACCORDION_TORCH unset."
 }
 
+wants_cuda=0
 case "${1-}" in
   "") install_packages "${packages[@]}" ;;
   tests) install_packages "${packages[@]}" "${test_packages[@]}" ;;
-  *) fail "unknown argument '$1'. Usage: scripts/deps.sh [tests]" ;;
+  cuda)
+    command -v nvcc > /dev/null ||
+      fail "there is no nvcc. Install the CUDA 13 toolkit, and put its bin/" \
+        "into PATH."
+    install_packages "${packages[@]}" "${test_packages[@]}"
+    wants_cuda=1
+    ;;
+  *) fail "unknown argument '$1'. Usage: scripts/deps.sh [tests|cuda]" ;;
 esac
 if [ -n "${ACCORDION_TORCH-}" ]; then
   check_torch "$ACCORDION_TORCH"

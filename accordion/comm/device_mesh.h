@@ -22,6 +22,8 @@ struct DeviceMeshOptions {
   ///   shm           shared memory; all ranks on one host
   ///   gloo          TCP
   ///   hierarchical  as auto, but what would be gloo instead is an error
+  ///   nccl          the ranks' CUDA devices, one each; the ranks themselves
+  ///                 meet as with auto (docs/gpu.md)
   ///   fake          nothing: one process plays its rank
   ///   meta          nothing: the same without memory, where what fully_shard
   ///                 shards stays on meta (Communicator::has_memory)
@@ -33,7 +35,7 @@ struct DeviceMeshOptions {
   /// with several ranks each, a second more for peers on the same host, so that
   /// the error names the host that is missing.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  /// gloo: ranks compare what they call before each collective, so that a
+  /// gloo and nccl: ranks compare what they call before each collective, so that a
   /// disagreement is an error that names both sides. shm always does.
   bool debug_calls = false;
   /// Network interface between hosts, such as "eth0"; empty: that of

@@ -10,6 +10,7 @@
 #include "accordion/comm/gloo/gloo_communicator.h"
 #include "accordion/comm/hierarchical/hierarchical_communicator.h"
 #include "accordion/comm/hierarchical/host_layout.h"
+#include "accordion/comm/nccl/nccl_groups.h"
 #include "accordion/comm/rank_names.h"
 #include "accordion/comm/rendezvous.h"
 #include "accordion/comm/shm/shm_communicator.h"
@@ -174,6 +175,13 @@ GroupConnector make_group_connector(const Rendezvous& rendezvous,
   if (options.backend == "gloo") {
     return gloo_connector(rendezvous, options);
   }
+  if (options.backend == "nccl") {
+    if (!has_cuda()) {
+      return nccl_connector(rendezvous, options, {});  // says so
+    }
+    return nccl_connector(rendezvous, options,
+                          host_connector(rendezvous, options));
+  }
   if (options.backend == "fake") {
     return [](const RankGroup& group) {
       return make_fake_communicator(group.rank, group.size());
@@ -186,7 +194,7 @@ GroupConnector make_group_connector(const Rendezvous& rendezvous,
   }
   throw std::invalid_argument(
       fmt::format("[DeviceMesh] no backend is named '{}'; there are 'auto', "
-                  "'shm', 'gloo', 'hierarchical', 'fake' and 'meta'",
+                  "'shm', 'gloo', 'hierarchical', 'nccl', 'fake' and 'meta'",
                   options.backend));
 }
 

@@ -21,7 +21,7 @@ set(allowed_train ${allowed_checkpoint} checkpoint models module ops data plan)
 
 # Files that use no LibTorch, by their path below accordion/; comm has two parts.
 set(torch_free "^(shard|schedule|offload|data|plan|ops/kernels)/|^comm/")
-set(torch_part "^comm/(gloo/|device_mesh)")
+set(torch_part "^comm/(gloo/|nccl/|device_mesh)")
 set(torch_header "<(torch|ATen|c10)/")
 
 function(fault file line words)
@@ -29,7 +29,7 @@ function(fault file line words)
 endfunction()
 
 file(GLOB_RECURSE files RELATIVE "${ROOT}/accordion"
-  "${ROOT}/accordion/*.h" "${ROOT}/accordion/*.cpp")
+  "${ROOT}/accordion/*.h" "${ROOT}/accordion/*.cpp" "${ROOT}/accordion/*.cu")
 list(FILTER files INCLUDE REGEX "/") # accordion.h itself includes what it likes
 if(NOT files)
   message(FATAL_ERROR "no sources below '${ROOT}/accordion'")

@@ -67,8 +67,8 @@ TEST(DeviceMesh, ImpossibleMeshesAreErrors) {
             }).find("a name of its own"),
             std::string::npos);
   EXPECT_NE(message_of([] {
-              DeviceMesh::connect(Rendezvous{}, {.backend = "nccl"});
-            }).find("no backend is named 'nccl'"),
+              DeviceMesh::connect(Rendezvous{}, {.backend = "mpi"});
+            }).find("no backend is named 'mpi'"),
             std::string::npos);
   Rendezvous two_hosts = world_of(0, 4);
   two_hosts.local_world_size = 2;
