@@ -10,6 +10,14 @@
 
 namespace accordion {
 
+/// Where tensors lie that a communicator moves.
+[[nodiscard]] inline c10::Device device_of(const Communicator& communicator) {
+  if (const std::optional<int> number = communicator.cuda_device()) {
+    return {c10::kCUDA, static_cast<c10::DeviceIndex>(*number)};
+  }
+  return communicator.has_memory() ? c10::kCPU : c10::kMeta;
+}
+
 /// The communicators of a sharded module. A strategy is a choice of these:
 ///
 ///              gather      reduce      replicate
@@ -45,9 +53,7 @@ struct CommGroups {
     return secondary ? nullptr : &slot;
   }
   /// Where what is sharded lies.
-  [[nodiscard]] c10::Device device() const {
-    return reduce->has_memory() ? c10::kCPU : c10::kMeta;
-  }
+  [[nodiscard]] c10::Device device() const { return device_of(*reduce); }
   [[nodiscard]] bool sharded() const { return gather->world_size() > 1; }
   [[nodiscard]] int num_replicas() const {
     return replicate ? replicate->world_size() : 1;

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -15,12 +16,18 @@ namespace accordion {
 
 namespace {
 
-/// Runs once all checkpointed calls that lead to it have, and at once then.
+/// Runs once all checkpointed calls that lead to it have, and at once then. On
+/// a device it is told by an empty tensor there: the engine would give a node
+/// that gets none to the thread that called backward, beside the device's.
 class RecomputedNode final : public torch::autograd::Node {
  public:
-  explicit RecomputedNode(std::function<void()> tell)
+  RecomputedNode(c10::Device device, std::function<void()> tell)
       : Node(/*sequence_nr=*/UINT64_MAX), tell_(std::move(tell)) {
-    add_input_metadata(undefined_input());
+    if (device.is_cuda()) {
+      add_input_metadata(at::empty({0}, at::device(device)));
+    } else {
+      add_input_metadata(undefined_input());
+    }
   }
 
   torch::autograd::variable_list apply(
@@ -73,8 +80,8 @@ Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
 void Executor::attach() {
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
     unit_at(unit).attach();
-    recomputed_.push_back(
-        make_node<RecomputedNode>([weak = weak_from_this(), unit] {
+    recomputed_.push_back(make_node<RecomputedNode>(
+        unit_at(unit).groups().device(), [weak = weak_from_this(), unit] {
           if (const auto self = weak.lock()) {
             self->recomputed(unit);
           }

@@ -102,6 +102,9 @@ void Executor::unshard(int unit, int slot) {
                     "its whole parameters. End the guard before the pass.");
   if (u.parameter_state() == ParameterState::Sharded) {
     const TraceScope span = traced(SpanKind::StartGather, unit);
+    if (!pass_open_) {
+      u.groups().gather->follow_caller();
+    }
     if (pages_ && !pages_->in_use()) {
       // Outside of passes the shards may have been written to.
       pages_->forget();

@@ -109,6 +109,8 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   pass_ = describe_pass();
   check_steps();
   open_pages();
+  // Optimizers, checkpoints and users write to shards between passes only.
+  units_.front()->groups().gather->follow_caller();
   pass_open_ = true;
   recorded_.clear();
   cursor_ = 0;

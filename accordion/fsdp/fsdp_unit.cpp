@@ -6,6 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -28,6 +29,17 @@ WholeSource source_of(const Section& section, bool sharded, bool lone,
     return WholeSource::Gathered;
   }
   return same_dtype ? WholeSource::Resident : WholeSource::Cast;
+}
+
+/// Zero [1], on a CUDA device or else on the CPU, where it is a number of ours
+/// and no memory of tensors.
+at::Tensor make_squares(c10::Device device) {
+  if (device.is_cuda()) {
+    return at::zeros({1}, at::device(device).dtype(at::kDouble));
+  }
+  const auto number = std::make_shared<double>(0.0);
+  return at::from_blob(
+      number.get(), {1}, [number](void*) {}, at::kDouble);
 }
 
 /// A tensor of its own on a part of `flat`, no view of it to autograd:
@@ -96,6 +108,7 @@ void FsdpUnit::make_sections() {
     const at::TensorOptions gathered = on_device(section.gathered_dtype);
     state.shard = offloaded ? make_shard(section, state.paged_shard)
                             : at::zeros({section.numel_per_rank}, stored);
+    state.gradient_squares = make_squares(groups_.device());
     if (state.source == WholeSource::Cast) {
       state.cast = at::zeros({section.padded_numel}, gathered);
     }
@@ -134,7 +147,15 @@ void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {
     if (values.is_meta()) {
       // Has none.
     } else if (members[i].init) {
-      initialize_piece(*members[i].init, piece.begin, values);
+      // Drawn by the host, so that a seed means the same on every device.
+      const at::Tensor drawn =
+          values.is_cpu()
+              ? values
+              : at::empty(values.sizes(), values.options().device(at::kCPU));
+      initialize_piece(*members[i].init, piece.begin, drawn);
+      if (!values.is_cpu()) {
+        values.copy_(drawn);
+      }
     } else {
       values.copy_(
           whole.detach().reshape({-1}).slice(0, piece.begin, piece.end));

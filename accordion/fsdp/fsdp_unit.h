@@ -109,7 +109,7 @@ class FsdpUnit : public GradientReceiver,
     return gradient_shard_bytes_;
   }
   /// The sum of squares of this rank's share of the reduced gradients. What all
-  /// ranks hold whole counts on rank 0.
+  /// ranks hold whole counts on rank 0. Waits for the reduction on a device.
   [[nodiscard]] double gradient_squares() const;
   /// Bytes of the all-reduce over replicas; 0 without replicas.
   [[nodiscard]] std::int64_t all_reduce_bytes() const;

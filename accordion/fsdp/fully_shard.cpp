@@ -8,9 +8,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "accordion/comm/fake/fake_communicator.h"
 #include "accordion/fsdp/buffers.h"
 #include "accordion/fsdp/fsdp_state.h"
+#include "accordion/fsdp/sharded_module.h"
 #include "accordion/fsdp/unit_wrapping.h"
 #include "accordion/fsdp/verify_ranks.h"
 #include "accordion/module/materialize.h"
@@ -90,6 +90,45 @@ void check_offload(const FsdpOptions& options) {
                     "offloaded. Set offload.gradients = false.");
 }
 
+/// Values may come from the CPU, or from nowhere, to any mesh.
+void check_devices(const std::vector<UnitMembers>& units,
+                   const Communicator& world) {
+  const c10::Device device = device_of(world);
+  for (const UnitMembers& unit : units) {
+    for (const MemberParameter& parameter : unit.parameters) {
+      const c10::Device is_on = parameter.tensor.device();
+      if (is_on.is_cpu() || is_on.is_meta() || is_on == device) {
+        continue;
+      }
+      TORCH_CHECK_VALUE(device.is_cuda(), "[fully_shard] parameter '",
+                        parameter.name, "' is on ", is_on,
+                        ", and the mesh communicates between CPUs. Connect the "
+                        "mesh with DeviceMeshOptions{.backend = \"nccl\"}, or "
+                        "move the module to the CPU before fully_shard.");
+      TORCH_CHECK_VALUE(false, "[fully_shard] parameter '", parameter.name,
+                        "' is on ", is_on, ", and the mesh communicates from ",
+                        device,
+                        ". Move the module there before fully_shard, or leave "
+                        "it on the CPU or on meta.");
+    }
+  }
+}
+
+/// What goes by way of the host's memory, block by block.
+void check_cuda_options(const FsdpOptions& options, const Communicator& world) {
+  if (!world.cuda_device()) {
+    return;
+  }
+  TORCH_CHECK_VALUE(!options.offload,
+                    "[fully_shard] offload is set, but shards on a CUDA device "
+                    "are not offloaded. Leave it unset.");
+  TORCH_CHECK_VALUE(!options.activation_checkpointing ||
+                        !options.activation_checkpointing->offload,
+                    "[fully_shard] activation_checkpointing.offload is set, "
+                    "but activations on a CUDA device are not offloaded. Leave "
+                    "it unset.");
+}
+
 std::shared_ptr<Communicator> axis_communicator(const DeviceMesh& mesh,
                                                 const char* axis) {
   // Shares the mesh's ownership.
@@ -103,10 +142,7 @@ std::shared_ptr<Communicator> world_of(const DeviceMesh& mesh) {
 CommGroups make_groups(const FsdpOptions& options, const DeviceMesh& mesh) {
   if (options.strategy == Strategy::NoShard) {
     const std::shared_ptr<Communicator> world = world_of(mesh);
-    return {.gather = world->has_memory()
-                          ? make_lone_communicator("none", world->timeout())
-                          : make_meta_communicator(0, 1),
-            .reduce = world};
+    return {.gather = world->make_lone(), .reduce = world};
   }
   std::shared_ptr<Communicator> shard = axis_communicator(mesh, kShardAxis);
   CommGroups groups{.gather = shard, .reduce = shard};
@@ -253,6 +289,22 @@ void finish_initialization(torch::nn::Module& root, const InitPlan& plan,
   }
 }
 
+/// What no unit holds goes to where the units are.
+void move_to_device(torch::nn::Module& root, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  const auto move = [device](at::Tensor tensor) {
+    if (tensor.defined() && tensor.device() != device) {
+      tensor.set_data(tensor.to(device));
+    }
+  };
+  for (const auto& [name, parameter] : ignored_parameters(root)) {
+    move(parameter);
+  }
+  for (const at::Tensor& buffer : root.buffers()) {
+    move(buffer);
+  }
+}
+
 }  // namespace
 
 void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
@@ -260,10 +312,12 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   check_mesh(mesh);
   check_options(options, mesh);
   check_offload(options);
+  check_cuda_options(options, mesh.world());
   const InitPlan plan = make_init_plan(root, options.init);
   WrappedUnits wrapped =
       wrap_units(discover_units(root, placement_rule(options)), options.wrap);
   plan_values(wrapped.units, plan);
+  check_devices(wrapped.units, mesh.world());
   if (mesh.world().has_memory()) {
     verify_ranks(wrapped.units, mesh.world(),
                  options.verify_parameters && !options.broadcast_parameters);
@@ -297,6 +351,9 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   }
   for (std::size_t i = 0; i < bases.size(); ++i) {
     bases[i]->attach(std::make_shared<FsdpHooks>(state, static_cast<int>(i)));
+  }
+  if (const c10::Device device = device_of(mesh.world()); device.is_cuda()) {
+    move_to_device(root, device);
   }
 }
 

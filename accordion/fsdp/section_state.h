@@ -38,11 +38,12 @@ struct SectionState {
                              // on gradient_storage
   std::optional<int> paged_gradient = {};  // as paged_shard
   SlotStorage gradient_storage = {};
-  double gradient_squares = 0;   // summed, as the last reduction left them
-  at::Tensor cast = {};          // [numel_per_rank] gathered dtype, if Cast
-  at::Tensor secondary = {};     // [padded_numel / k] gathered dtype
-  SlotStorage unsharded = {};    // [padded_numel] gathered dtype
-  std::int64_t slot_offset = 0;  // in the parameter slot, bytes
+  at::Tensor gradient_squares = {};  // [1] fp64, as the last reduction left
+                                     // them: beside the shard, or on the CPU
+  at::Tensor cast = {};              // [numel_per_rank] gathered dtype, if Cast
+  at::Tensor secondary = {};         // [padded_numel / k] gathered dtype
+  SlotStorage unsharded = {};        // [padded_numel] gathered dtype
+  std::int64_t slot_offset = 0;      // in the parameter slot, bytes
   std::int64_t gradient_offset[2] = {0, 0};  // in the gradient slot, by use
   std::int64_t gradient_shard_offset = 0;    // in the slot of the shards, bytes
 

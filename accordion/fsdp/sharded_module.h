@@ -77,8 +77,9 @@ struct FlatShard {
   /// mappings, and buffers are the fast way ([Note: two ways to the bytes]).
   std::optional<PagedShard> paged_parameters = {};
   std::optional<PagedShard> paged_gradients = {};
-  /// The sum of their squares as the last reduction left them.
-  double gradient_squares = 0;
+  /// [1] fp64: the sum of their squares as the last reduction left them; on
+  /// their device, where it is read in the order of its stream.
+  torch::Tensor gradient_squares = {};
   /// Other ranks of shard_communicator hold the rest; false: each holds all.
   bool sharded = true;
   std::vector<LocalParameter> pieces = {};  ///< views of both, in order

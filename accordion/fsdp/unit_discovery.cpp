@@ -169,11 +169,6 @@ class Discovery {
     TORCH_CHECK_VALUE(tensor.layout() == torch::kStrided,
                       "[fully_shard] parameter '", name, "' has layout ",
                       tensor.layout(), "; only strided ones can be sharded.");
-    TORCH_CHECK_VALUE(
-        tensor.device().is_cpu() || tensor.is_meta(),
-        "[fully_shard] parameter '", name, "' is on device ", tensor.device(),
-        ", and the mesh communicates between CPUs. Move the module to the CPU "
-        "before fully_shard.");
   }
 
   /// The innermost unit that contains both; kNoUnit when there is none.

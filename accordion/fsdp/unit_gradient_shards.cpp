@@ -100,7 +100,9 @@ double FsdpUnit::gradient_squares() const {
   double sum = 0;
   for (const SectionState& section : sections_) {
     const bool counts = section.sharded || groups_.gather->rank() == 0;
-    sum += section.trainable && counts ? section.gradient_squares : 0;
+    if (section.trainable && counts) {
+      sum += section.gradient_squares.item<double>();
+    }
   }
   return sum;
 }

@@ -19,11 +19,24 @@ namespace {
 /// Copies that LibTorch would not share out among threads either.
 constexpr std::size_t kSmallBytes = 1 << 15;
 
+void zero(std::byte* memory, std::int64_t bytes, c10::Device device) {
+  if (device.is_cpu()) {
+    std::memset(memory, 0, static_cast<std::size_t>(bytes));
+  } else {
+    at::for_blob(memory, {bytes})
+        .options(at::device(device).dtype(at::kByte))
+        .target_device(device)
+        .make_tensor()
+        .zero_();
+  }
+}
+
 }  // namespace
 
 DType FsdpUnit::gradient_dtype(const SectionState& section,
                                GradientUse use) const {
-  if (use == GradientUse::Reduced) {
+  // What a device's transport sums is rounded to the dtype that it lies in.
+  if (use == GradientUse::Reduced && !groups_.reduce->sums_in_full_dtype()) {
     return section.layout->gathered_dtype;
   }
   return reduce_dtype_ ? to_dtype(*reduce_dtype_)
@@ -191,10 +204,8 @@ void FsdpUnit::zero_missing_gradients() {
     }
     const DType dtype = gradient_dtype(sections_[s], gradient_use_);
     for (const Range& gap : layout_.gaps(static_cast<int>(s))) {
-      std::memset(detail::offset(gradient_data(sections_[s]), dtype, gap.begin),
-                  0,
-                  static_cast<std::size_t>((gap.end - gap.begin) *
-                                           element_bytes(dtype)));
+      zero(detail::offset(gradient_data(sections_[s]), dtype, gap.begin),
+           (gap.end - gap.begin) * element_bytes(dtype), groups_.device());
     }
   }
 }
@@ -229,7 +240,8 @@ void FsdpUnit::start_reduce(double scale, CommBuffer* shards) {
             .numel = section.layout->numel_per_rank,
             .scale = scale,
             .accumulate = accumulate,
-            .sum_of_squares = &section.gradient_squares,
+            .sum_of_squares =
+                section.gradient_squares.mutable_data_ptr<double>(),
         });
   }
   if (!scattered.empty()) {
@@ -279,7 +291,7 @@ void FsdpUnit::start_all_reduce(CommBuffer* shards) {
         .reduce_dtype = section.layout->stored_dtype,
         .numel = section.gradient.numel(),
         .scale = 1.0 / groups_.num_replicas(),
-        .sum_of_squares = &section.gradient_squares,
+        .sum_of_squares = section.gradient_squares.mutable_data_ptr<double>(),
     });
   }
   reduction_ = groups_.replicate->all_reduce(parts, nullptr, label_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The parameter half of FsdpUnit.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include "accordion/comm/elements.h"
@@ -10,6 +11,19 @@
 namespace accordion {
 
 namespace {
+
+/// Copies `numel` elements at `from`, which lie where `to` does, to it.
+void convert_to(const at::Tensor& to, const void* from, DType from_dtype) {
+  if (to.is_cpu()) {
+    detail::convert(to.mutable_data_ptr(), to_dtype(to.scalar_type()), from,
+                    from_dtype, to.numel());
+    return;
+  }
+  to.copy_(at::for_blob(const_cast<void*>(from), to.sizes())
+               .options(to.options().dtype(to_scalar_type(from_dtype)))
+               .target_device(to.device())
+               .make_tensor());
+}
 
 /// What this rank contributes to a section's whole, and over how many ranks.
 GatherPart part_of(const SectionState& section, std::byte* slot,
@@ -57,10 +71,8 @@ void FsdpUnit::start_unshard(CommBuffer& slot) {
   gather_ = gather(slot);
   for (const SectionState& section : sections_) {
     if (section.source == WholeSource::Cast && !section.cast.is_meta()) {
-      detail::convert(section.cast.mutable_data_ptr(),
-                      section.layout->gathered_dtype,
-                      section.shard.const_data_ptr(),
-                      section.layout->stored_dtype, section.shard.numel());
+      convert_to(section.cast, section.shard.const_data_ptr(),
+                 section.layout->stored_dtype);
     }
   }
   parameter_slot_ = &slot;
@@ -68,10 +80,15 @@ void FsdpUnit::start_unshard(CommBuffer& slot) {
 }
 
 void FsdpUnit::adopt_parameters() {
+  bool any = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].adopt_assignment()) {
       forget_shard(section_of(static_cast<int>(i)));
+      any = true;
     }
+  }
+  if (any) {
+    groups_.gather->follow_caller();
   }
 }
 
@@ -138,12 +155,10 @@ CommBuffer& FsdpUnit::reshard_to_secondary() {
       continue;
     }
     const DType dtype = section.layout->gathered_dtype;
-    const std::int64_t numel = section.secondary.numel();
-    detail::convert(
-        section.secondary.mutable_data_ptr(), dtype,
-        detail::offset(parameter_slot_->data() + section.slot_offset, dtype,
-                       rank * numel),
-        dtype, numel);
+    convert_to(section.secondary,
+               detail::offset(parameter_slot_->data() + section.slot_offset,
+                              dtype, rank * section.secondary.numel()),
+               dtype);
   }
   CommBuffer& slot = reshard();
   has_secondary_ = true;

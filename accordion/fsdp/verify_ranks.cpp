@@ -33,7 +33,7 @@ Fingerprint fingerprint(const UnitMembers& unit, bool values) {
         parameter.tensor.scalar_type(), parameter.tensor.requires_grad());
     print.structure = hash(described.data(), described.size(), print.structure);
     if (values && !parameter.tensor.is_meta()) {
-      const at::Tensor data = parameter.tensor.detach().contiguous();
+      const at::Tensor data = parameter.tensor.detach().cpu().contiguous();
       print.values = hash(data.const_data_ptr(), data.nbytes(), print.values);
     }
   }

@@ -196,7 +196,14 @@ class CheckpointNode final : public Node {
       result.push_back(
           static_cast<Capture&>(*argument.grad_fn()).take_gradient());
     }
-    result.resize(num_outputs());  // units are told by being called
+    // Units are told by being called: on a device, by its thread.
+    const auto first = std::ranges::find_if(
+        gradients,
+        [](const at::Tensor& gradient) { return gradient.defined(); });
+    const bool on_device = first != gradients.end() && first->is_cuda();
+    result.resize(
+        num_outputs(),
+        on_device ? at::empty({0}, at::device(first->device())) : at::Tensor());
     return result;
   }
 

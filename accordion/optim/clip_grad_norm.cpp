@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <c10/util/Exception.h>
 
@@ -61,6 +62,20 @@ double sum_over_shards(const std::vector<FlatShard>& shards, int rank,
     }
   }
   return sum;
+}
+
+/// FlatShard::gradient_squares of each, read from a device at once.
+std::vector<double> reduced_squares(const std::vector<FlatShard>& shards) {
+  std::vector<at::Tensor> sums;
+  for (const FlatShard& shard : shards) {
+    sums.push_back(shard.gradient_squares);
+  }
+  if (sums.empty()) {
+    return {};
+  }
+  const at::Tensor all = at::cat(sums).cpu();
+  const auto* const values = all.const_data_ptr<double>();
+  return {values, values + all.numel()};
 }
 
 void check_max_norm(double max_norm, std::string_view caller) {
@@ -145,13 +160,15 @@ std::optional<std::string> first_nonfinite_unit(const torch::nn::Module& root) {
 double reduced_grad_norm(const torch::nn::Module& root) {
   const at::NoGradGuard no_grad;
   Communicator& ranks = shard_communicator(root);
+  const std::vector<FlatShard> shards = flat_shards(root);
+  const std::vector<double> squares = reduced_squares(shards);
   const double sum = sum_over_shards(
-      flat_shards(root), ranks.rank(),
-      [](double so_far, const FlatShard& shard) {
+      shards, ranks.rank(), [&](double so_far, const FlatShard& shard) {
         const std::vector<at::Tensor> gradients = gradients_of(shard);
         const bool all =
             gradients.size() == 1 && gradients.front().is_same(shard.gradients);
-        return all ? so_far + shard.gradient_squares
+        const auto index = static_cast<std::size_t>(&shard - shards.data());
+        return all ? so_far + squares[index]
                    : add_powers(so_far, gradients, 2.0);
       });
   return global_norm(sum, 2.0, ranks, "reduced_grad_norm");

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the executor lets the queues of a device wait for, on a played one.
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include "accordion/comm/fake/fake_communicator.h"
+#include "accordion/comm/streams/streamed_communicator.h"
+#include "accordion/fsdp/fully_shard.h"
+#include "accordion/fsdp/sharded_module.h"
+#include "accordion/module/unit.h"
+#include "tests/support/played_device.h"
+
+namespace accordion {
+namespace {
+
+using detail::StreamId;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::PlayedDevice;
+
+constexpr int kRanks = 2;
+
+PlayedDevice::Memory memory_of(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr(), static_cast<std::int64_t>(tensor.nbytes())};
+}
+
+/// A block whose arithmetic tells the device what it reads.
+struct TellingBlockImpl : torch::nn::Module {
+  explicit TellingBlockImpl(PlayedDevice& device_it_runs_on)
+      : device(device_it_runs_on),
+        inner(register_module("inner", torch::nn::Linear(5, 5))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    tell("a forward");
+    torch::Tensor y = torch::tanh(inner(x));
+    if (y.requires_grad()) {
+      y.register_hook([this](const torch::Tensor&) { tell("a backward"); });
+    }
+    return y;
+  }
+  void tell(const char* what) {
+    std::vector<PlayedDevice::Memory> reads;
+    for (const torch::Tensor& parameter : inner->parameters()) {
+      reads.push_back(memory_of(parameter));
+    }
+    device.task(StreamId::Caller, what, reads, {});
+  }
+  PlayedDevice& device;
+  torch::nn::Linear inner{nullptr};
+};
+TORCH_MODULE(TellingBlock);
+
+struct TellingNetImpl : torch::nn::Module {
+  explicit TellingNetImpl(PlayedDevice& device) {
+    for (int i = 0; i < 4; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i),
+                                       Unit<TellingBlock>(device)));
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& block : blocks) {
+      x = block(x);
+    }
+    return x;
+  }
+  std::vector<Unit<TellingBlock>> blocks;
+};
+TORCH_MODULE(TellingNet);
+
+std::shared_ptr<Communicator> streamed(
+    const std::shared_ptr<PlayedDevice>& device) {
+  return detail::make_streamed_communicator(
+      device, std::make_unique<testing::PlayedTransport>(*device, 0, kRanks),
+      make_fake_communicator(0, kRanks),
+      {.watch_interval = std::chrono::milliseconds(0)});
+}
+
+/// An optimizer that tells the device what it reads and writes.
+void step(torch::nn::Module& net, PlayedDevice& device) {
+  const torch::NoGradGuard no_grad;
+  for (const FlatShard& shard : flat_shards(net)) {
+    if (shard.gradients.defined()) {
+      device.task(StreamId::Caller, "an optimizer",
+                  {memory_of(shard.gradients)}, {memory_of(shard.parameters)});
+      shard.parameters.sub_(shard.gradients, 0.1);
+    }
+  }
+  net.zero_grad();
+}
+
+/// Trains a telling net, and returns its losses.
+std::vector<double> train(const std::shared_ptr<PlayedDevice>& device,
+                          const DeviceMesh& mesh, const FsdpOptions& options) {
+  torch::manual_seed(1);
+  Unit<TellingNet> net(*device);
+  fully_shard(net, mesh, options);
+  std::vector<double> losses;
+  for (int i = 0; i < 5; ++i) {
+    const torch::Tensor x = torch::linspace(-1, 1, 15).view({3, 5});
+    const torch::Tensor loss = net(x).to(torch::kFloat).square().mean();
+    loss.backward();
+    losses.push_back(loss.item<double>());
+    step(*net, *device);
+    const torch::NoGradGuard no_grad;
+    (void)net(x);  // outside of passes
+  }
+  return losses;
+}
+
+std::vector<std::string> races_of(const FsdpOptions& options,
+                                  std::optional<StreamId> forgets_waits_of) {
+  const auto device = std::make_shared<PlayedDevice>();
+  device->forgets_waits_of = forgets_waits_of;
+  (void)train(device, DeviceMesh::over(streamed(device)), options);
+  return device->races;
+}
+
+class Streams : public ::testing::TestWithParam<FsdpOptions> {};
+
+TEST_P(Streams, NoTwoQueuesTouchTheSameMemory) {
+  EXPECT_THAT(races_of(GetParam(), std::nullopt), IsEmpty());
+}
+
+/// What the test above would find if the executor left out the waits.
+TEST_P(Streams, RacesAreFoundWhereAQueueForgetsItsWaits) {
+  EXPECT_THAT(races_of(GetParam(), StreamId::Gather), Not(IsEmpty()));
+  EXPECT_THAT(races_of(GetParam(), StreamId::Caller), Not(IsEmpty()));
+}
+
+TEST_P(Streams, TrainsAsWithoutADevice) {
+  const auto device = std::make_shared<PlayedDevice>();
+  const auto apart = std::make_shared<PlayedDevice>();
+  EXPECT_EQ(train(device, DeviceMesh::over(streamed(device)), GetParam()),
+            train(apart, DeviceMesh::over(make_fake_communicator(0, kRanks)),
+                  GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Streams,
+    ::testing::Values(FsdpOptions{.prefetch = 1}, FsdpOptions{.prefetch = 3},
+                      FsdpOptions{.strategy = Strategy::ShardGradOp},
+                      FsdpOptions{
+                          .precision = {.param_dtype = torch::kBFloat16}},
+                      FsdpOptions{.static_graph = false}));
+
+}  // namespace
+}  // namespace accordion
