@@ -24,19 +24,24 @@ LlamaDecoderImpl::LlamaDecoderImpl(const LlamaConfig& config)
 
 at::Tensor LlamaDecoderImpl::forward(const at::Tensor& tokens) {
   at::Tensor x = embed_tokens_(tokens);
-  const ops::RopeTable rope = rope_table(tokens.size(1), x.scalar_type());
+  const ops::RopeTable rope = rope_table(tokens.size(1), x);
   for (Unit<DecoderLayer>& layer : units_) {
     x = layer(x, rope);
   }
   return norm_(x);
 }
 
+/// On a CUDA device where `x` is; beside tensors on meta it stays on the CPU.
 ops::RopeTable LlamaDecoderImpl::rope_table(int64_t seq_len,
-                                            at::ScalarType dtype) {
+                                            const at::Tensor& x) {
+  const at::ScalarType dtype = x.scalar_type();
   ops::RopeTable& table = rope_tables_[dtype];
   if (!table.cos.defined() || table.cos.size(0) < seq_len) {
     table = ops::make_rope_table(seq_len, config_.head_dim, config_.rope_theta,
                                  dtype);
+  }
+  if (x.is_cuda() && table.cos.device() != x.device()) {
+    table = {table.cos.to(x.device()), table.sin.to(x.device())};
   }
   return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
 }

@@ -46,7 +46,7 @@ class LlamaDecoderImpl : public torch::nn::Module {
   [[nodiscard]] std::vector<Unit<DecoderLayer>>& layers() { return units_; }
 
  private:
-  ops::RopeTable rope_table(int64_t seq_len, at::ScalarType dtype);
+  ops::RopeTable rope_table(int64_t seq_len, const at::Tensor& x);
 
   LlamaConfig config_;
   TokenEmbedding embed_tokens_{nullptr};

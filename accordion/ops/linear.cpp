@@ -75,7 +75,8 @@ at::Tensor as_rows(const at::Tensor& x) {
 /// a copy that lies row by row ([Note: matmuls by tiles]).
 at::Tensor left_transpose(const at::Tensor& dy) {
   static const bool tiles = at::cpu::init_amx();
-  if (!tiles || dy.scalar_type() != at::kBFloat16 || !dy.is_contiguous()) {
+  if (!tiles || dy.is_cuda() || dy.scalar_type() != at::kBFloat16 ||
+      !dy.is_contiguous()) {
     return dy.t();
   }
   const int64_t rows = dy.size(0);
@@ -216,16 +217,31 @@ struct Linears : torch::autograd::Function<Linears> {
   }
 };
 
+/// Plain tensors of one dtype on the CPU, or in fp32 or bf16 on a CUDA device,
+/// whose products write to a destination as those of the CPU do.
+bool can_multiply(std::initializer_list<at::Tensor> tensors) {
+  const at::Tensor& first = *tensors.begin();
+  const auto like_first = [&first](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.layout() == at::kStrided &&
+           tensor.device() == first.device() &&
+           tensor.scalar_type() == first.scalar_type();
+  };
+  const bool on_cuda = std::all_of(tensors.begin(), tensors.end(), like_first);
+  return detail::has_kernel(tensors) ||
+         (on_cuda && (first.scalar_type() == at::kFloat ||
+                      first.scalar_type() == at::kBFloat16));
+}
+
 /// Whether the operands are what both libraries compute; at::linear knows the
 /// others, or says what is wrong with them.
 bool is_plain(const at::Tensor& x, const at::Tensor& weight,
               const at::Tensor& bias) {
-  const bool products = detail::has_kernel({x, weight}) && x.dim() > 1 &&
+  const bool products = can_multiply({x, weight}) && x.dim() > 1 &&
                         x.numel() > 0 && weight.dim() == 2 &&
                         weight.numel() > 0 && x.size(-1) == weight.size(1);
-  return products && (!bias.defined() ||
-                      (detail::has_kernel({x, bias}) && bias.dim() == 1 &&
-                       bias.size(0) == weight.size(0)));
+  return products &&
+         (!bias.defined() || (can_multiply({x, bias}) && bias.dim() == 1 &&
+                              bias.size(0) == weight.size(0)));
 }
 
 }  // namespace
@@ -267,9 +283,10 @@ std::vector<at::Tensor> linears(const Operand& operand,
   const bool all_or_none = biases.empty() || biases.size() == layers.size();
   if (plain && all_or_none) {
     parameters.insert(parameters.end(), biases.begin(), biases.end());
-    return Linears::apply(
-        x, at::TensorList(parameters), static_cast<int64_t>(layers.size()),
-        operand, x.scalar_type() != at::kBFloat16 && linear_uses_onednn());
+    return Linears::apply(x, at::TensorList(parameters),
+                          static_cast<int64_t>(layers.size()), operand,
+                          x.scalar_type() != at::kBFloat16 && !x.is_cuda() &&
+                              linear_uses_onednn());
   }
   if (layers.size() == 1) {
     return {at::linear(x, layers[0].weight, if_defined(layers[0].bias))};

@@ -157,12 +157,15 @@ void AdamW::update_by_torch(const Operands& operands, const Range& range,
   const at::Tensor gradients = gradient_scale == 1.0
                                    ? operands.gradients
                                    : operands.gradients.mul(gradient_scale);
-  at::_fused_adamw_({operands.parameters}, {gradients}, {operands.first_moment},
-                    {operands.second_moment}, /*max_exp_avg_sqs=*/{},
-                    {at::scalar_tensor(range.steps, at::kFloat)}, options_.lr,
-                    options_.beta1, options_.beta2,
-                    range.decays ? options_.weight_decay : 0.0, options_.eps,
-                    /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_(
+      {operands.parameters}, {gradients}, {operands.first_moment},
+      {operands.second_moment}, /*max_exp_avg_sqs=*/{},
+      {at::scalar_tensor(
+          range.steps,
+          at::device(operands.parameters.device()).dtype(at::kFloat))},
+      options_.lr, options_.beta1, options_.beta2,
+      range.decays ? options_.weight_decay : 0.0, options_.eps,
+      /*amsgrad=*/false, /*maximize=*/false);
 }
 
 void AdamW::update_fused(const Operands& operands, const Range& range,
