@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -171,6 +172,12 @@ double flops_per_token(const LlamaConfig& model, std::int64_t seq_len) {
 
 BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
                   const BenchOptions& options) {
+  if (given.train.device != "cpu") {
+    throw std::invalid_argument(
+        "[bench] train.device is \"" + given.train.device +
+        "\", but bench compares with what it measures of the host's cores and "
+        "memory. scripts/gpu_check.sh measures a GPU.");
+  }
   const TrainConfig config = with_checkpointing(given, rendezvous);
   RunSetup setup = prepare_run(config, rendezvous);
   Communicator& world = setup.mesh.world();

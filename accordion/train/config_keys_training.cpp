@@ -37,6 +37,12 @@ std::vector<ConfigKey> training_keys() {
        .doc = "Compute threads per rank; 0: one for each core that it may "
               "use, shared with the ranks that may use the same.",
        .range = at_least(0)},
+      {.name = "train.device",
+       .field = ACCORDION_FIELD(train.device),
+       .doc = "Where to train. cpu. cuda: each rank on the CUDA device of its "
+              "local rank, joined by NCCL, in a build with ACCORDION_CUDA "
+              "(docs/gpu.md).",
+       .choices = {"cpu", "cuda"}},
       {.name = "train.nonfinite",
        .field = ACCORDION_FIELD(train.nonfinite),
        .doc = "A step whose gradient is infinite or no number. error: ends "

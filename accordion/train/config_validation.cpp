@@ -139,6 +139,31 @@ void check_loss_scale(const TrainConfig& config, const Fault& fault) {
                   std::ldexp(1.0, exponent)));
 }
 
+/// What goes by way of the host's memory, or measures it.
+void check_device(const TrainConfig& config, const Fault& fault) {
+  if (config.train.device != "cuda") {
+    return;
+  }
+  fault.raise_if(config.fsdp.backend != "auto",
+                 fmt::format("'train.device' is \"cuda\", whose devices NCCL "
+                             "joins, but 'fsdp.backend' is \"{}\". Leave it "
+                             "\"auto\".",
+                             config.fsdp.backend));
+  fault.raise_if(
+      config.memory.offload != "none" || config.memory.offload_activations,
+      "'train.device' is \"cuda\", from which nothing is offloaded. Set "
+      "memory.offload = \"none\" and memory.offload_activations = false.");
+  fault.raise_if(!config.memory.limit.empty(),
+                 "'train.device' is \"cuda\", but 'memory.limit' bounds the "
+                 "memory of the host. Leave it empty.");
+  fault.raise_if(config.optimizer.moments_dtype != "fp32",
+                 fmt::format("'train.device' is \"cuda\", where moments are "
+                             "stored as parameters are, but "
+                             "'optimizer.moments_dtype' is \"{}\". Use "
+                             "\"fp32\".",
+                             config.optimizer.moments_dtype));
+}
+
 void check_rollback(const TrainConfig& config, const Fault& fault) {
   const bool rolls_back =
       config.train.nonfinite == "rollback" || config.train.spike == "rollback";
@@ -160,6 +185,7 @@ void validate_config(const TrainConfig& config, const std::string& place) {
   check_sharding(config, fault);
   check_loss_scale(config, fault);
   detail::check_memory_keys(config, fault);
+  check_device(config, fault);
   check_evaluation(config, fault);
   check_rollback(config, fault);
 }

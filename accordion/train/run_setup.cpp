@@ -49,10 +49,11 @@ RunSetup prepare_run(const TrainConfig& config, const Rendezvous& rendezvous) {
   auto tokenizer = open_tokenizer(config.data.tokenizer);
   check_data(config, *tokenizer, model.vocab_size);
   DeviceMesh mesh = DeviceMesh::connect(
-      rendezvous, {.backend = config.fsdp.backend,
-                   .axes = mesh_axes(config, rendezvous),
-                   .timeout = std::chrono::milliseconds(
-                       static_cast<std::int64_t>(config.fsdp.timeout * 1e3))});
+      rendezvous,
+      {.backend = config.train.device == "cuda" ? "nccl" : config.fsdp.backend,
+       .axes = mesh_axes(config, rendezvous),
+       .timeout = std::chrono::milliseconds(
+           static_cast<std::int64_t>(config.fsdp.timeout * 1e3))});
   at::set_num_threads(
       compute_threads(config, own_cores(mesh.world(), rendezvous)));
   RunData data = open_data_together(config, *tokenizer, model.vocab_size,

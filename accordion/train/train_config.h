@@ -46,6 +46,7 @@ struct TrainConfig {
     std::int64_t batch_size = 8;
     std::int64_t grad_accumulation = 1;
     std::int64_t threads = 0;  ///< 0: the host's cores over its ranks
+    std::string device = "cpu";
     std::string nonfinite = "error";
     std::string spike = "allow";
     double spike_factor = 2.0;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
@@ -26,6 +27,12 @@ namespace {
 
 std::span<float> elements(const at::Tensor& piece) {
   return {piece.data_ptr<float>(), static_cast<std::size_t>(piece.numel())};
+}
+
+at::Device device_of(const DeviceMesh& mesh) {
+  const std::optional<int> cuda = mesh.world().cuda_device();
+  return cuda ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(*cuda))
+              : at::Device(at::kCPU);
 }
 
 /// Without memory: fully_shard gives each rank its pieces alone.
@@ -54,8 +61,13 @@ InitOptions initial_values(const TrainConfig& config, double deviation) {
 void fill_from(torch::nn::Module& module, const std::string& path) {
   const WeightSource source = WeightSource::open(path);
   for (const LocalParameter& local : local_parameters(module)) {
-    source.read(local.name, local.global_shape, local.begin,
-                elements(local.piece));
+    const at::Tensor read = local.piece.is_cpu()
+                                ? local.piece
+                                : at::empty(local.piece.sizes(), at::kFloat);
+    source.read(local.name, local.global_shape, local.begin, elements(read));
+    if (!read.is_same(local.piece)) {
+      local.piece.copy_(read);
+    }
   }
 }
 
@@ -64,13 +76,19 @@ std::string quoted(const std::string& unit) {
 }
 
 /// A tensor that owns the tokens: backward reads them again (the gradient of
-/// the embedding), when the batch may be gone.
-at::Tensor as_tensor(std::vector<std::int64_t> tokens, std::int64_t seq_len) {
+/// the embedding), when the batch may be gone. To a device they are copied from
+/// pinned memory, which the host does not wait for; LibTorch's allocator keeps
+/// it until that is done.
+at::Tensor as_tensor(std::vector<std::int64_t> tokens, std::int64_t seq_len,
+                     at::Device device) {
   const auto owned =
       std::make_shared<std::vector<std::int64_t>>(std::move(tokens));
   const auto rows = static_cast<std::int64_t>(owned->size()) / seq_len;
-  return at::from_blob(
+  const at::Tensor on_host = at::from_blob(
       owned->data(), {rows, seq_len}, [owned](void*) {}, at::kLong);
+  return device.is_cpu()
+             ? on_host
+             : on_host.pin_memory().to(device, /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -89,7 +107,9 @@ LlamaConfig open_model_config(const TrainConfig& config) {
 
 TrainingModel::TrainingModel(const LlamaConfig& model,
                              const TrainConfig& config, const DeviceMesh& mesh)
-    : seq_len_(config.data.seq_len), model_(model_on_meta(config, model)) {
+    : seq_len_(config.data.seq_len),
+      device_(device_of(mesh)),
+      model_(model_on_meta(config, model)) {
   FsdpOptions options = fsdp_options(config);
   options.init = initial_values(config, model.initializer_range);
   fully_shard(model_, mesh, options);
@@ -99,8 +119,8 @@ TrainingModel::TrainingModel(const LlamaConfig& model,
 }
 
 LlamaOutput TrainingModel::loss(Batch batch, double divisor) {
-  return loss(as_tensor(std::move(batch.inputs), seq_len_),
-              as_tensor(std::move(batch.targets), seq_len_), divisor);
+  return loss(as_tensor(std::move(batch.inputs), seq_len_, device_),
+              as_tensor(std::move(batch.targets), seq_len_, device_), divisor);
 }
 
 LlamaOutput TrainingModel::loss(const at::Tensor& inputs,
@@ -142,7 +162,8 @@ std::string TrainingModel::sample(const TrainConfig& config,
   auto tokens = generate(
       [&](const at::Tensor& context) {
         // A model may have more ids than the tokenizer.
-        return model_(context).logits.narrow(-1, 0, tokenizer.vocab_size());
+        return model_(context.to(device_))
+            .logits.narrow(-1, 0, tokenizer.vocab_size());
       },
       std::move(prompt),
       {.num_tokens = config.sample.length,

@@ -62,6 +62,7 @@ class TrainingModel {
 
  private:
   std::int64_t seq_len_;
+  at::Device device_;  // of the mesh; not where a dry run has none
   Unit<Llama> model_;
 };
 

@@ -213,6 +213,7 @@ void TrainingStep::backward_of_microbatches(std::int64_t step,
   result.loss_scale = scaler_ ? scaler_->state().scale : 0.0;
   std::vector<Batch> batches = batches_of(step);
   const double divisor = targets_per_rank(batches);
+  std::vector<at::Tensor> losses;
   for (std::size_t i = 0; i < batches.size(); ++i) {
     set_is_last_backward(model_.module(), i + 1 == batches.size());
     const MemoryPhaseScope forward(tracker_, MemoryPhase::Forward);
@@ -221,6 +222,10 @@ void TrainingStep::backward_of_microbatches(std::int64_t step,
     const MemoryPhaseScope backward(tracker_, MemoryPhase::Backward);
     (scaler_ ? scaler_->scale(loss) : loss).backward();
     sample_memory(step);
+    losses.push_back(loss.detach());
+  }
+  // Read once all is given to a device, so that it need not wait for the host.
+  for (const at::Tensor& loss : losses) {
     result.loss += loss.item<double>();
   }
 }

@@ -101,6 +101,14 @@ TEST(Bench, MeasuresTheStepsThatTrainTakes) {
   }
 }
 
+TEST(Bench, OfADeviceIsRefused) {
+  TrainConfig config;
+  config.train.device = "cuda";
+  EXPECT_THAT([&] { bench(config, Rendezvous{}, {}); },
+              ::testing::ThrowsMessage<std::invalid_argument>(
+                  ::testing::HasSubstr("scripts/gpu_check.sh")));
+}
+
 TEST(Bench, PartsAddUpToTheStep) {
   const TemporaryFolder folder;
   auto arguments = small_keys();

@@ -323,6 +323,21 @@ TEST(TrainConfig, MemoryLimitIsAnAmountWithItsUnit) {
   EXPECT_EQ(parse("memory.limit = \"2GiB\"\n").memory.limit, "2GiB");
 }
 
+TEST(TrainConfig, ADeviceRefusesWhatIsOfTheHost) {
+  EXPECT_EQ(parse("train.device = \"cuda\"\n").train.device, "cuda");
+  const auto with = [](const std::string& key) {
+    return error_of("", {"train.device=cuda", key});
+  };
+  EXPECT_THAT(with("fsdp.backend=gloo"), HasSubstr("Leave it \"auto\""));
+  EXPECT_THAT(with("memory.limit=8GiB"), HasSubstr("memory of the host"));
+  EXPECT_THAT(with("optimizer.moments_dtype=bf16"),
+              HasSubstr("where moments are stored as parameters are"));
+  EXPECT_THAT(error_of("", {"train.device=cuda", "memory.offload=optimizer",
+                            "checkpoint.async=false"}),
+              HasSubstr("from which nothing is offloaded"));
+  EXPECT_THAT(error_of("", {"train.device=tpu"}), HasSubstr("\"cuda\""));
+}
+
 TEST(TrainConfig, ChangesAreTheKeysWhoseValuesDiffer) {
   const TrainConfig before = parse("");
   EXPECT_THAT(config_changes(before, parse("")), IsEmpty());
