@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "accordion/comm/fake/fake_communicator.h"
+#include "accordion/comm/nccl/nccl_groups.h"
 #include "accordion/comm/shm/shm_communicator.h"
 #include "tests/comm/collective_checks.h"
 #include "tests/support/rank_harness.h"
@@ -70,6 +71,12 @@ TEST(DeviceMesh, ImpossibleMeshesAreErrors) {
               DeviceMesh::connect(Rendezvous{}, {.backend = "mpi"});
             }).find("no backend is named 'mpi'"),
             std::string::npos);
+  if (!detail::has_cuda()) {
+    EXPECT_NE(message_of([] {
+                DeviceMesh::connect(Rendezvous{}, {.backend = "nccl"});
+              }).find("configure it with -DACCORDION_CUDA=ON"),
+              std::string::npos);
+  }
   Rendezvous two_hosts = world_of(0, 4);
   two_hosts.local_world_size = 2;
   EXPECT_NE(message_of([&] {
