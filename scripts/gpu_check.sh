@@ -63,6 +63,8 @@ print("PyTorch", torch.__version__)'
 options=()
 if [ -d "$packages" ]; then
   options+=(-DCMAKE_PREFIX_PATH="$packages/usr")
+  # What is headers only is included as if it were installed.
+  export CPLUS_INCLUDE_PATH="$packages/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}"
   export LD_LIBRARY_PATH="$packages/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 fi
 cmake -S . -B build-gpu -G Ninja -DACCORDION_CUDA=ON \

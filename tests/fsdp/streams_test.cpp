@@ -19,7 +19,11 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::PlayedDevice;
 
-constexpr int kRanks = 2;
+/// What is sharded over how many ranks, of which this is the first.
+struct Case {
+  FsdpOptions options;
+  int ranks = 2;
+};
 
 PlayedDevice::Memory memory_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr(), static_cast<std::int64_t>(tensor.nbytes())};
@@ -68,10 +72,10 @@ struct TellingNetImpl : torch::nn::Module {
 TORCH_MODULE(TellingNet);
 
 std::shared_ptr<Communicator> streamed(
-    const std::shared_ptr<PlayedDevice>& device) {
+    const std::shared_ptr<PlayedDevice>& device, int ranks) {
   return detail::make_streamed_communicator(
-      device, std::make_unique<testing::PlayedTransport>(*device, 0, kRanks),
-      make_fake_communicator(0, kRanks),
+      device, std::make_unique<testing::PlayedTransport>(*device, 0, ranks),
+      make_fake_communicator(0, ranks),
       {.watch_interval = std::chrono::milliseconds(0)});
 }
 
@@ -107,15 +111,15 @@ std::vector<double> train(const std::shared_ptr<PlayedDevice>& device,
   return losses;
 }
 
-std::vector<std::string> races_of(const FsdpOptions& options,
+std::vector<std::string> races_of(const Case& c,
                                   std::optional<StreamId> forgets_waits_of) {
   const auto device = std::make_shared<PlayedDevice>();
   device->forgets_waits_of = forgets_waits_of;
-  (void)train(device, DeviceMesh::over(streamed(device)), options);
+  (void)train(device, DeviceMesh::over(streamed(device, c.ranks)), c.options);
   return device->races;
 }
 
-class Streams : public ::testing::TestWithParam<FsdpOptions> {};
+class Streams : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Streams, NoTwoQueuesTouchTheSameMemory) {
   EXPECT_THAT(races_of(GetParam(), std::nullopt), IsEmpty());
@@ -130,18 +134,24 @@ TEST_P(Streams, RacesAreFoundWhereAQueueForgetsItsWaits) {
 TEST_P(Streams, TrainsAsWithoutADevice) {
   const auto device = std::make_shared<PlayedDevice>();
   const auto apart = std::make_shared<PlayedDevice>();
-  EXPECT_EQ(train(device, DeviceMesh::over(streamed(device)), GetParam()),
-            train(apart, DeviceMesh::over(make_fake_communicator(0, kRanks)),
-                  GetParam()));
+  const auto& [options, ranks] = GetParam();
+  EXPECT_EQ(train(device, DeviceMesh::over(streamed(device, ranks)), options),
+            train(apart, DeviceMesh::over(make_fake_communicator(0, ranks)),
+                  options));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     , Streams,
-    ::testing::Values(FsdpOptions{.prefetch = 1}, FsdpOptions{.prefetch = 3},
-                      FsdpOptions{.strategy = Strategy::ShardGradOp},
-                      FsdpOptions{
-                          .precision = {.param_dtype = torch::kBFloat16}},
-                      FsdpOptions{.static_graph = false}));
+    ::testing::Values(
+        Case{{.prefetch = 1}}, Case{{.prefetch = 3}, 3},
+        Case{{.strategy = Strategy::ShardGradOp}},
+        Case{{.strategy = Strategy::ShardOptimizer}},
+        Case{{.precision = {.param_dtype = torch::kBFloat16}}},
+        Case{{.static_graph = false}},
+        // One rank, and one that holds everything: gathers are casts.
+        Case{{.precision = {.param_dtype = torch::kBFloat16}}, 1},
+        Case{{.strategy = Strategy::NoShard,
+              .precision = {.param_dtype = torch::kBFloat16}}}));
 
 }  // namespace
 }  // namespace accordion
