@@ -5,6 +5,8 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
@@ -30,6 +32,18 @@ at::Tensor rotated(const at::Tensor& x, const RopeTable& table) {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return at::rms_norm(x, weight.sizes(), weight, eps);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps) {
+  return at::layer_norm(x, weight.sizes(), weight,
+                        bias.defined() ? std::optional(bias) : std::nullopt,
+                        eps);
+}
+
+at::Tensor gelu(const at::Tensor& x, GeluForm form, const at::Tensor& bias) {
+  return at::gelu(bias.defined() ? x + bias : x,
+                  form == GeluForm::Exact ? "none" : "tanh");
 }
 
 std::pair<at::Tensor, at::Tensor> rope(const at::Tensor& q, const at::Tensor& k,

@@ -5,6 +5,8 @@
 
 #include "accordion/ops/attention.h"
 #include "accordion/ops/cross_entropy.h"
+#include "accordion/ops/gelu.h"
+#include "accordion/ops/layer_norm.h"
 #include "accordion/ops/rms_norm.h"
 #include "accordion/ops/rope.h"
 #include "accordion/ops/swiglu.h"
@@ -14,6 +16,9 @@
 namespace accordion::ops::composite {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double eps);
+at::Tensor gelu(const at::Tensor& x, GeluForm form, const at::Tensor& bias);
 std::pair<at::Tensor, at::Tensor> rope(const at::Tensor& q, const at::Tensor& k,
                                        const RopeTable& table);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

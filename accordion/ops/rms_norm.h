@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "accordion/ops/operand.h"
+#include "accordion/ops/normed_sum.h"
 
 namespace accordion::ops {
 
@@ -13,12 +13,6 @@ namespace accordion::ops {
 /// Memory  keeps x and weight for backward, nothing else
 /// Throws  c10::ValueError when weight is not [width]
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-
-/// A residual stream behind a branch, and its norm.
-struct NormedSum {
-  at::Tensor sum;
-  Operand normed;
-};
 
 /// sum = stream + branch, or stream where branch is undefined; rms_norm of it.
 /// One pass adds and norms, and one takes both gradients back.

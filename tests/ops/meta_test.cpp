@@ -6,6 +6,8 @@
 #include "accordion/ops/attention.h"
 #include "accordion/ops/cross_entropy.h"
 #include "accordion/ops/embedding.h"
+#include "accordion/ops/gelu.h"
+#include "accordion/ops/layer_norm.h"
 #include "accordion/ops/linear.h"
 #include "accordion/ops/linear_cross_entropy.h"
 #include "accordion/ops/rms_norm.h"
@@ -34,6 +36,18 @@ std::vector<Case> cases() {
        {{3, 6, 16}, {16}},
        [](const auto& in) {
          return std::vector{ops::rms_norm(in[0], in[1], 1e-6)};
+       }},
+      {"add_layer_norm",
+       {{3, 6, 16}, {3, 6, 16}, {16}, {16}},
+       [](const auto& in) {
+         const auto [sum, normed] =
+             ops::add_layer_norm(in[0], in[1], in[2], in[3], 1e-6);
+         return std::vector{sum, normed.value()};
+       }},
+      {"gelu",
+       {{3, 6, 16}, {16}},
+       [](const auto& in) {
+         return std::vector{ops::gelu(in[0], ops::GeluForm::Tanh, in[1])};
        }},
       {"swiglu",
        {{6, 16}, {6, 16}},
