@@ -40,7 +40,7 @@ struct Operators {
   std::pair<Tensor, Tensor> (*rope)(const Tensor&, const Tensor&,
                                     const ops::RopeTable&);
   Tensor (*swiglu)(const Tensor&, const Tensor&);
-  Tensor (*attention)(const Tensor&, const Tensor&, const Tensor&);
+  Tensor (*attention)(const Tensor&, const Tensor&, const Tensor&, int64_t);
   ops::CrossEntropy (*cross_entropy)(const Tensor&, const Tensor&, double);
 };
 
@@ -99,7 +99,8 @@ struct Layer {
     const auto [rotated_q, rotated_k] = use.rope(
         heads(at::linear(normed, q)), heads(at::linear(normed, k)), table);
     const Tensor attended =
-        use.attention(rotated_q, rotated_k, heads(at::linear(normed, v)));
+        use.attention(rotated_q, rotated_k, heads(at::linear(normed, v)),
+                      ops::kWholeSequence);
     const Tensor middle = x + at::linear(attended.flatten(2), o);
     const Tensor second = use.rms_norm(middle, second_norm, kEps);
     return middle + at::linear(use.swiglu(at::linear(second, gate),
@@ -125,7 +126,8 @@ void time_operators(const Model& m, at::ScalarType dtype) {
     torch::autograd::grad({a, b}, {q, k}, {q.detach(), k.detach()});
   });
   compare(prefix + "attention", dtype, 9, [&](const Operators& use) {
-    torch::autograd::grad({use.attention(q, k, v)}, {q, k, v}, {q.detach()});
+    torch::autograd::grad({use.attention(q, k, v, ops::kWholeSequence)},
+                          {q, k, v}, {q.detach()});
   });
   const Tensor gate = leaf({m.batch, m.seq_len, m.inner}, dtype);
   const Tensor up = leaf(gate.sizes(), dtype);

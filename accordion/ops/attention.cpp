@@ -20,11 +20,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 /// Beyond this a tile of scores against all keys outgrows the caches, and
-/// LibTorch's kernel, which walks over keys too, is the better one.
+/// LibTorch's kernel, which walks over keys too, is the better one. It knows no
+/// windows, though.
 constexpr int64_t kLongestTiled = 2048;
 
-AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k) {
-  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3)};
+AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k,
+                        int64_t window) {
+  return {q.size(0), q.size(1), q.size(2),
+          k.size(2), q.size(3), std::min(window, q.size(1))};
 }
 
 /// Calls `body` with a null pointer of the tiles' type for the dtype of
@@ -56,11 +59,12 @@ void for_each_kv_head(const AttentionShape& shape, Body&& body) {
 
 /// The result, and the logarithms of the sums of exponentials of scores
 /// [batch, heads, seq_len]. Operands are contiguous.
-std::vector<at::Tensor> attend(const std::vector<at::Tensor>& qkv) {
+std::vector<at::Tensor> attend(const std::vector<at::Tensor>& qkv,
+                               int64_t window) {
   const at::Tensor& q = qkv[0];
   const at::Tensor& k = qkv[1];
   const at::Tensor& v = qkv[2];
-  const AttentionShape shape = shape_of(q, k);
+  const AttentionShape shape = shape_of(q, k, window);
   at::Tensor out = at::empty(q.sizes(), q.options());
   at::Tensor log_sums = at::empty({shape.batch, shape.heads, shape.seq_len},
                                   q.options().dtype(at::kFloat));
@@ -84,11 +88,11 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
   /// `recomputation`: of what attend returns, or null to keep it.
   static at::Tensor forward(
       AutogradContext* ctx, const at::Tensor& q_input,
-      const at::Tensor& k_input, const at::Tensor& v_input,
+      const at::Tensor& k_input, const at::Tensor& v_input, int64_t window,
       const c10::intrusive_ptr<Recomputation>& recomputation) {
     variable_list saved = {q_input.contiguous(), k_input.contiguous(),
                            v_input.contiguous()};
-    const std::vector<at::Tensor> results = attend(saved);
+    const std::vector<at::Tensor> results = attend(saved, window);
     if (recomputation) {
       recomputation->add_user();
       ctx->saved_data["recomputation"] =
@@ -97,6 +101,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       saved.insert(saved.end(), results.begin(), results.end());
     }
     ctx->save_for_backward(saved);
+    ctx->saved_data["window"] = window;
     return results[0];
   }
 
@@ -111,7 +116,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const at::Tensor& k = saved[1];
     const at::Tensor& v = saved[2];
     const at::Tensor dout = gradients[0].contiguous();
-    const AttentionShape shape = shape_of(q, k);
+    const AttentionShape shape =
+        shape_of(q, k, ctx->saved_data["window"].toInt());
     at::Tensor dq = at::empty(q.sizes(), q.options());
     at::Tensor dk = at::empty(k.sizes(), k.options());
     at::Tensor dv = at::empty(v.sizes(), v.options());
@@ -130,21 +136,28 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
             kv_head);
       });
     });
-    return {dq, dk, dv, at::Tensor()};
+    return {dq, dk, dv, at::Tensor(), at::Tensor()};
   }
 };
 
 /// LibTorch's kernel keeps the same tensors for backward, so that on meta it
 /// makes no difference which of the two it would be.
-bool is_tiled(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return detail::has_kernel({q, k, v}) && q.scalar_type() != at::kHalf &&
-         q.numel() > 0 &&
-         (q.is_meta() || (q.size(1) <= kLongestTiled && q.size(3) % 2 == 0 &&
-                          detail::can_multiply(q.scalar_type())));
+bool is_tiled(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+              int64_t window) {
+  if (!detail::has_kernel({q, k, v}) || q.scalar_type() == at::kHalf ||
+      q.numel() == 0) {
+    return false;
+  }
+  const bool fits = q.size(1) <= kLongestTiled || window < q.size(1);
+  const bool pairs = q.scalar_type() == at::kFloat || q.size(3) % 2 == 0;
+  return q.is_meta() ||
+         (fits && pairs && detail::can_multiply(q.scalar_type()));
 }
 
-void check_shapes(const at::Tensor& q, const at::Tensor& k,
-                  const at::Tensor& v) {
+void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  int64_t window) {
+  TORCH_CHECK_VALUE(window > 0, "[causal_attention] window is ", window,
+                    ": a position sees itself at least, which is 1.");
   TORCH_CHECK_VALUE(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() &&
           q.size(0) == k.size(0) && q.size(1) == k.size(1) &&
@@ -158,31 +171,36 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k,
 }  // namespace
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v) {
-  check_shapes(q, k, v);
+                            const at::Tensor& v, int64_t window) {
+  check_shapes(q, k, v, window);
   if (detail::has_kernel({q, k, v}) && q.scalar_type() == at::kHalf) {
     // [Note: matmuls in fp16]
     return causal_attention(q.to(at::kFloat), k.to(at::kFloat),
-                            v.to(at::kFloat))
+                            v.to(at::kFloat), window)
         .to(at::kHalf);
   }
-  if (!is_tiled(q, k, v)) {
-    return composite::causal_attention(q, k, v);
+  if (!is_tiled(q, k, v, window)) {
+    return composite::causal_attention(q, k, v, window);
   }
-  return CausalAttention::apply(q, k, v, c10::intrusive_ptr<Recomputation>());
+  return CausalAttention::apply(q, k, v, window,
+                                c10::intrusive_ptr<Recomputation>());
 }
 
 Operand recomputed_attention(const at::Tensor& q, const at::Tensor& k,
-                             const at::Tensor& v) {
-  check_shapes(q, k, v);
-  if (!is_tiled(q, k, v)) {
-    return causal_attention(q, k, v).flatten(2);
+                             const at::Tensor& v, int64_t window) {
+  check_shapes(q, k, v, window);
+  if (!is_tiled(q, k, v, window)) {
+    return causal_attention(q, k, v, window).flatten(2);
   }
-  const auto recomputation = c10::make_intrusive<Recomputation>(attend);
+  const auto recomputation = c10::make_intrusive<Recomputation>(
+      [window](const std::vector<at::Tensor>& from) {
+        return attend(from, window);
+      });
   const variable_list from = {q.contiguous(), k.contiguous(), v.contiguous()};
-  return {CausalAttention::apply(from[0], from[1], from[2], recomputation)
-              .flatten(2),
-          from, recomputation};
+  return {
+      CausalAttention::apply(from[0], from[1], from[2], window, recomputation)
+          .flatten(2),
+      from, recomputation};
 }
 
 }  // namespace accordion::ops

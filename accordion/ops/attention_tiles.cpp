@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "accordion/ops/kernels/attention_kernels.h"
 #include "accordion/ops/kernels/matrix_layout.h"
 #include "accordion/ops/product.h"
+#include "accordion/ops/scratch.h"
 
 namespace accordion::ops::detail {
 namespace {
@@ -17,22 +17,9 @@ using kernels::MatrixView;
 using kernels::Tile;
 
 constexpr int64_t kTile = 64;
-
-/// Memory of one thread, not initialised.
-template <class T>
-class Scratch {
- public:
-  explicit Scratch(int64_t numel)
-      : memory_(std::make_unique_for_overwrite<T[]>(numel + kAlign)) {}
-  T* get() {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
-    return reinterpret_cast<T*>((address + 63) / 64 * 64);
-  }
-
- private:
-  static constexpr int64_t kAlign = 64 / static_cast<int64_t>(sizeof(T));
-  std::unique_ptr<T[]> memory_;
-};
+/// Keys of a tile start at multiples of it: an even one, for paired rows, and
+/// whole tiles of the matrix unit, where there is one.
+constexpr int64_t kKeyStep = 16;
 
 template <class T>
 int64_t paired(int64_t k) {
@@ -59,6 +46,39 @@ float score_scale(int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
+/// The queries of one tile, and the keys that any of them sees.
+struct Range {
+  int64_t first_query;
+  int64_t queries;
+  int64_t first_key;
+  int64_t keys;
+};
+
+Range range_from(const AttentionShape& shape, int64_t first_query) {
+  const int64_t queries = std::min(kTile, shape.seq_len - first_query);
+  const int64_t oldest = std::max<int64_t>(0, first_query + 1 - shape.window);
+  const int64_t first_key = oldest / kKeyStep * kKeyStep;
+  return {first_query, queries, first_key, first_query + queries - first_key};
+}
+
+Tile tile_of(const AttentionShape& shape, const Range& range) {
+  return {range.first_query - range.first_key, range.queries, range.keys,
+          shape.window, score_scale(shape.head_dim)};
+}
+
+/// The most keys that a tile can have.
+int64_t most_keys(const AttentionShape& shape) {
+  return std::min(shape.seq_len, shape.window + kTile + kKeyStep);
+}
+
+/// Column j of a right-hand operand.
+const float* column(const float* operand, int64_t j) {
+  return operand + j;
+}
+const Bf16* column(const Bf16* operand, int64_t j) {
+  return operand + 2 * j;  // [Note: paired rows]
+}
+
 /// Forward of one key head. Strides of packed matrices are their columns.
 template <class T>
 class ForwardTiles {
@@ -69,8 +89,8 @@ class ForwardTiles {
         sequence_(sequence),
         keys_(paired<T>(shape.head_dim) * shape.seq_len),
         values_(paired<T>(shape.seq_len) * shape.head_dim),
-        scores_(kTile * shape.seq_len),
-        weights_(kTile * paired<T>(shape.seq_len)),
+        scores_(kTile * most_keys(shape)),
+        weights_(kTile * paired<T>(most_keys(shape))),
         result_(kTile * shape.head_dim),
         inverse_sums_(kTile) {
     const int64_t offset = kv_head * shape.head_dim;
@@ -80,17 +100,20 @@ class ForwardTiles {
 
   void attend(int64_t head, int64_t first) {
     const int64_t dim = shape_.head_dim;
-    const int64_t queries = std::min(kTile, shape_.seq_len - first);
-    const int64_t keys = first + queries;
-    const int64_t offset = first * shape_.q_stride() + head * dim;
+    const Range range = range_from(shape_, first);
+    const auto [first_query, queries, first_key, keys] = range;
+    const int64_t offset = first_query * shape_.q_stride() + head * dim;
     multiply({queries, keys, dim, shape_.q_stride(), shape_.seq_len, keys},
-             sequence_.q + offset, keys_.get(), scores_.get(), false);
+             sequence_.q + offset, column(keys_.get(), first_key),
+             scores_.get(), false);
     const int64_t stride = paired<T>(keys);
-    kernels::softmax({first, queries, keys, score_scale(dim)}, scores_.get(),
-                     weights_.get(), stride, inverse_sums_.get(),
-                     sequence_.log_sums + head * shape_.seq_len + first);
+    kernels::softmax(tile_of(shape_, range), scores_.get(), weights_.get(),
+                     stride, inverse_sums_.get(),
+                     sequence_.log_sums + head * shape_.seq_len + first_query);
     multiply({queries, dim, stride, stride, right_values_.stride, dim},
-             weights_.get(), right_values_.data, result_.get(), false);
+             weights_.get(),
+             right_values_.data + first_key * right_values_.stride,
+             result_.get(), false);
     kernels::scale_rows({result_.get(), queries, dim, dim}, inverse_sums_.get(),
                         sequence_.out + offset, shape_.q_stride());
   }
@@ -125,11 +148,11 @@ class BackwardTiles {
         dv_(shape.seq_len * shape.head_dim),
         right_(paired<T>(std::max(kTile, shape.head_dim)) *
                std::max(kTile, shape.head_dim)),
-        scores_(shape.seq_len * kTile),
-        dweights_(shape.seq_len * kTile),
-        weights_(shape.seq_len * kTile),
-        dscores_(shape.seq_len * kTile),
-        dscores_packed_(paired<T>(shape.seq_len) * kTile),
+        scores_(most_keys(shape) * kTile),
+        dweights_(most_keys(shape) * kTile),
+        weights_(most_keys(shape) * kTile),
+        dscores_(most_keys(shape) * kTile),
+        dscores_packed_(paired<T>(most_keys(shape)) * kTile),
         dq_(shape.head_dim * kTile),
         deltas_(kTile) {
     // An odd number of keys has a partner of zeros.
@@ -143,28 +166,28 @@ class BackwardTiles {
 
   void attend(int64_t head, int64_t first) {
     const int64_t dim = shape_.head_dim;
-    const int64_t queries = std::min(kTile, shape_.seq_len - first);
-    const int64_t keys = first + queries;
-    const int64_t offset = first * shape_.q_stride() + head * dim;
+    const Range range = range_from(shape_, first);
+    const auto [first_query, queries, first_key, keys] = range;
+    const int64_t offset = first_query * shape_.q_stride() + head * dim;
+    const int64_t kv = kv_offset_ + first_key * shape_.kv_stride();
     const MatrixView<T> q{sequence_.q + offset, queries, dim,
                           shape_.q_stride()};
     const MatrixView<T> dout{sequence_.dout + offset, queries, dim,
                              shape_.q_stride()};
-    multiply_by_transpose(sequence_.k + kv_offset_, keys, q, scores_.get());
-    multiply_by_transpose(sequence_.v + kv_offset_, keys, dout,
-                          dweights_.get());
+    multiply_by_transpose(sequence_.k + kv, keys, q, scores_.get());
+    multiply_by_transpose(sequence_.v + kv, keys, dout, dweights_.get());
     for (int64_t i = 0; i < queries; ++i) {
       deltas_.get()[i] =
           kernels::dot(sequence_.out + offset + i * shape_.q_stride(),
                        dout.data + i * dout.stride, dim);
     }
     kernels::softmax_backward(
-        {first, queries, keys, score_scale(dim)}, scores_.get(),
-        dweights_.get(), sequence_.log_sums + head * shape_.seq_len + first,
-        deltas_.get(), weights_.get(), dscores_.get(), paired<T>(queries));
-    accumulate(weights_.get(), keys, dout, dv_.get());
-    accumulate(dscores_.get(), keys, q, dk_.get());
-    write_dq(queries, keys, sequence_.dq + offset);
+        tile_of(shape_, range), scores_.get(), dweights_.get(),
+        sequence_.log_sums + head * shape_.seq_len + first_query, deltas_.get(),
+        weights_.get(), dscores_.get(), paired<T>(queries));
+    accumulate(weights_.get(), keys, dout, dv_.get() + first_key * dim);
+    accumulate(dscores_.get(), keys, q, dk_.get() + first_key * dim);
+    write_dq(range, sequence_.dq + offset);
   }
 
   void write_dk_dv() {
@@ -197,14 +220,15 @@ class BackwardTiles {
         left, operand.data, sum, true);
   }
 
-  void write_dq(int64_t queries, int64_t keys, T* to) {
+  void write_dq(const Range& range, T* to) {
     const int64_t dim = shape_.head_dim;
+    const auto [first_query, queries, first_key, keys] = range;
     const RightOperand<T> operand = as_right(
         MatrixView<T>{dscores_.get(), keys, queries, paired<T>(queries)},
         dscores_packed_);
     multiply({dim, queries, paired<T>(keys), paired<T>(shape_.seq_len),
               operand.stride, queries},
-             keys_.get(), operand.data, dq_.get(), false);
+             keys_.get() + first_key, operand.data, dq_.get(), false);
     kernels::transpose(MatrixView<float>{dq_.get(), dim, queries, queries}, to,
                        shape_.q_stride());
   }

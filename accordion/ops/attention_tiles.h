@@ -14,6 +14,7 @@ struct AttentionShape {
   int64_t heads;
   int64_t kv_heads;
   int64_t head_dim;
+  int64_t window;  ///< positions that one sees: from 1 to seq_len
 
   [[nodiscard]] int64_t group() const { return heads / kv_heads; }
   [[nodiscard]] int64_t q_stride() const { return heads * head_dim; }
@@ -49,8 +50,9 @@ struct AttentionBackward {
 ///
 /// // [Note: tiles]
 /// Queries are taken kTile at a time against all keys that any of them sees, so
-/// scores above the diagonal are never computed, and a tile of scores stays in
-/// the second-level cache. The gradient computes scores again, transposed: then
+/// scores above the diagonal, or before the window of the first of them, are
+/// never computed, and a tile of scores stays in the second-level cache. The
+/// gradient computes scores again, transposed: then
 /// every product finds its left operand as it lies,
 ///     S^T = K Q^T,   dP^T = V dO^T,   dV += P^T dO,   dK += dS^T Q,
 ///     dQ^T = K^T dS^T,

@@ -25,6 +25,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                            double divisor);
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v);
+                            const at::Tensor& v,
+                            int64_t window = kWholeSequence);
 
 }  // namespace accordion::ops::composite

@@ -2,6 +2,7 @@
 #include "accordion/ops/attention.h"
 
 #include "accordion/ops/composite.h"
+#include "accordion/ops/linear.h"
 #include "accordion/ops/product.h"
 #include "tests/ops/compare.h"
 
@@ -25,12 +26,11 @@ std::vector<at::Tensor> operands(const Shape& s, at::ScalarType dtype) {
           sample({s.batch, s.seq_len, s.kv_heads, s.head_dim}, 3, dtype)};
 }
 
-/// One position; one tile; a tile and a bit, odd; whole tiles; grouped heads.
-constexpr Shape kShapes[] = {{1, 1, 1, 1, 2},
-                             {2, 37, 2, 2, 6},
-                             {1, 65, 4, 2, 10},
-                             {1, 128, 3, 1, 32},
-                             {2, 131, 6, 3, 64}};
+/// One position; one tile; a tile and a bit, odd; whole tiles; heads of an odd
+/// size, and large ones; grouped heads.
+constexpr Shape kShapes[] = {
+    {1, 1, 1, 1, 2},  {2, 37, 2, 2, 6},   {1, 65, 4, 2, 10}, {1, 128, 3, 1, 32},
+    {1, 66, 2, 1, 7}, {1, 70, 2, 1, 256}, {2, 131, 6, 3, 64}};
 
 TEST(CausalAttention, MatchesTheCompositeInFp64) {
   for (const Shape& shape : kShapes) {
@@ -84,6 +84,124 @@ TEST(CausalAttention, LaterPositionsDoNotReachBack) {
   const at::Tensor after = kFused(inputs)[0];
   EXPECT_TRUE(at::equal(before.narrow(1, 0, 70), after.narrow(1, 0, 70)));
   EXPECT_FALSE(at::equal(before, after));
+}
+
+/// Written out with a mask of all pairs.
+Operator masked(int64_t window) {
+  return [window](const std::vector<at::Tensor>& in) {
+    const int64_t group = in[0].size(2) / in[1].size(2);
+    const at::Tensor q = in[0].transpose(1, 2);
+    const at::Tensor k = in[1].repeat_interleave(group, 2).transpose(1, 2);
+    const at::Tensor v = in[2].repeat_interleave(group, 2).transpose(1, 2);
+    const at::Tensor positions = at::arange(q.size(2));
+    const at::Tensor distance = positions.unsqueeze(1) - positions;
+    const at::Tensor scores = q.matmul(k.transpose(-1, -2)) /
+                              std::sqrt(static_cast<double>(q.size(3)));
+    const at::Tensor hidden = distance.lt(0) | distance.ge(window);
+    return std::vector{scores.masked_fill(hidden, -INFINITY)
+                           .softmax(-1)
+                           .matmul(v)
+                           .transpose(1, 2)};
+  };
+}
+
+Operator windowed(int64_t window) {
+  return [window](const std::vector<at::Tensor>& in) {
+    return std::vector{ops::causal_attention(in[0], in[1], in[2], window)};
+  };
+}
+
+// Within a tile; just more; tiles and a bit; one less than all, all, more.
+constexpr int64_t kWindows[] = {2, 40, 65, 130, 199, 200, 201};
+constexpr Shape kWindowed{2, 200, 4, 2, 16};
+
+TEST(WindowedAttention, MatchesAMaskInFp64) {
+  for (const int64_t window : kWindows) {
+    SCOPED_TRACE(window);
+    expect_matches(windowed(window), masked(window),
+                   operands(kWindowed, at::kFloat), at::kFloat, {1e-5, 3e-6});
+  }
+}
+
+TEST(WindowedAttention, MatchesAMaskInFp64OnOddShapes) {
+  for (const Shape& shape :
+       {Shape{1, 131, 3, 1, 7}, Shape{1, 67, 2, 2, 80}, Shape{1, 1, 1, 1, 3}}) {
+    expect_matches(windowed(9), masked(9), operands(shape, at::kFloat),
+                   at::kFloat, {1e-5, 3e-6});
+  }
+}
+
+TEST(WindowedAttention, RoundsAFewTimesInBf16) {
+  for (const int64_t window : kWindows) {
+    SCOPED_TRACE(window);
+    const auto inputs = operands(kWindowed, at::kBFloat16);
+    const Results got =
+        run_with_gradients(windowed(window), inputs, at::kBFloat16);
+    const Results expected =
+        run_with_gradients(masked(window), inputs, at::kDouble);
+    expect_norm_close(got.outputs[0], expected.outputs[0], 1 * kBf16Rounding,
+                      "output");
+    for (size_t i = 0; i < 3; ++i) {
+      expect_norm_close(got.gradients[i], expected.gradients[i],
+                        2 * kBf16Rounding, "gradient " + std::to_string(i));
+    }
+  }
+}
+
+TEST(WindowedAttention, CompositeMatchesAMask) {
+  for (const int64_t window : kWindows) {
+    SCOPED_TRACE(window);
+    const Operator composite = [window](const std::vector<at::Tensor>& in) {
+      return std::vector{
+          ops::composite::causal_attention(in[0], in[1], in[2], window)};
+    };
+    expect_matches(composite, masked(window), operands(kWindowed, at::kDouble),
+                   at::kDouble, {1e-9, 1e-9});
+  }
+}
+
+// The weight is 1 whatever the scores.
+TEST(WindowedAttention, OfOnePositionIsItsValue) {
+  const Shape shape{2, 70, 2, 2, 16};
+  const auto inputs = operands(shape, at::kFloat);
+  const Results got = run_with_gradients(windowed(1), inputs, at::kFloat);
+  EXPECT_TRUE(at::allclose(got.outputs[0], inputs[2], 1e-6, 1e-6));
+  EXPECT_LT(got.gradients[0].abs().max().item<float>(), 1e-5);
+  EXPECT_LT(got.gradients[1].abs().max().item<float>(), 1e-5);
+}
+
+// Longer than what is tiled without a window.
+TEST(WindowedAttention, TakesLongSequences) {
+  const Shape shape{1, 2'200, 2, 1, 8};
+  expect_matches(windowed(33), masked(33), operands(shape, at::kFloat),
+                 at::kFloat, {1e-5, 3e-6});
+}
+
+TEST(WindowedAttention, ComputedAgainHasTheGradientsOfOneThatIsKept) {
+  const auto projected = [](bool again) -> Operator {
+    return [again](const std::vector<at::Tensor>& in) {
+      const ops::Operand attended =
+          again
+              ? ops::recomputed_attention(in[0], in[1], in[2], 50)
+              : ops::Operand(
+                    ops::causal_attention(in[0], in[1], in[2], 50).flatten(2));
+      return std::vector{ops::linear(attended, in[3])};
+    };
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    auto inputs = operands(kWindowed, dtype);
+    inputs.push_back(sample({5, 64}, 4, dtype));
+    const Results kept = run_with_gradients(projected(false), inputs, dtype);
+    const Results again = run_with_gradients(projected(true), inputs, dtype);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_TRUE(at::equal(kept.gradients[i], again.gradients[i])) << i;
+    }
+  }
+}
+
+TEST(WindowedAttention, NamesAWindowThatHidesEverything) {
+  const at::Tensor q = at::ones({1, 4, 2, 8});
+  EXPECT_VALUE_ERROR(ops::causal_attention(q, q, q, 0), "window is 0");
 }
 
 TEST(CausalAttention, DoesNotDependOnTheNumberOfThreads) {

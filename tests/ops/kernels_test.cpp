@@ -167,10 +167,33 @@ TEST(Softmax, IgnoresScoresAboveTheDiagonal) {
   std::vector<float> weights(2 * 4, -1.0F);
   float inverse[2];
   float logs[2];
-  softmax({0, 2, 3, 1.0F}, scores.data(), weights.data(), 4, inverse, logs);
+  softmax({0, 2, 3, 3, 1.0F}, scores.data(), weights.data(), 4, inverse, logs);
   EXPECT_EQ(weights, (std::vector<float>{1, 0, 0, 0, 1, 1, 0, 0}));
   EXPECT_EQ(inverse[1], 0.5F);
   EXPECT_NEAR(logs[1], std::log(2.0), 1e-6);
+}
+
+TEST(Softmax, IgnoresScoresBeforeTheWindow) {
+  const std::vector<float> scores = {9, 0, 0, 9, 9, 9, 0, 0};  // 2 x 4
+  std::vector<float> weights(2 * 4, -1.0F);
+  float inverse[2];
+  float logs[2];
+  softmax({2, 2, 4, 2, 1.0F}, scores.data(), weights.data(), 4, inverse, logs);
+  EXPECT_EQ(weights, (std::vector<float>{0, 1, 1, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(inverse[0], 0.5F);
+}
+
+TEST(SoftmaxBackward, IsZeroOutsideTheWindow) {
+  const std::vector<float> zeros(4 * 2);  // 4 keys, 2 queries
+  const std::vector<float> dweights(4 * 2, 3.0F);
+  const float logs[2] = {0, 0};
+  const float deltas[2] = {1, 1};
+  std::vector<float> weights(4 * 2, -1.0F);
+  std::vector<float> dscores(4 * 2, -1.0F);
+  softmax_backward({2, 2, 4, 2, 1.0F}, zeros.data(), dweights.data(), logs,
+                   deltas, weights.data(), dscores.data(), 2);
+  EXPECT_EQ(weights, (std::vector<float>{0, 0, 1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(dscores, (std::vector<float>{0, 0, 2, 0, 2, 2, 0, 2}));
 }
 
 }  // namespace

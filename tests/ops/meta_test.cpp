@@ -63,6 +63,11 @@ std::vector<Case> cases() {
        [](const auto& in) {
          return std::vector{ops::causal_attention(in[0], in[1], in[2])};
        }},
+      {"windowed attention",
+       {{2, 6, 4, 8}, {2, 6, 2, 8}, {2, 6, 2, 8}},
+       [](const auto& in) {
+         return std::vector{ops::causal_attention(in[0], in[1], in[2], 3)};
+       }},
       {"recomputed_attention",
        {{2, 6, 4, 8}, {2, 6, 2, 8}, {2, 6, 2, 8}, {12, 32}},
        [](const auto& in) {

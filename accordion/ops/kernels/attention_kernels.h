@@ -8,13 +8,14 @@
 /// What attention does between matrix products: softmax and its gradient.
 namespace accordion::kernels {
 
-/// A tile of attention scores whose queries start at position `first_query` and
-/// whose keys start at 0: query i sees keys 0 to first_query + i.
+/// A tile of attention scores whose queries start `first_query` positions after
+/// its keys: query i sees the last `window` of keys 0 to first_query + i.
 struct Tile {
   std::int64_t first_query;
   std::int64_t queries;
   std::int64_t keys;
-  float scale;  ///< of the scores
+  std::int64_t window;  ///< at least 1
+  float scale;          ///< of the scores
 };
 
 /// weights = exp(scale * scores - max), zero where masked; sums are left out:

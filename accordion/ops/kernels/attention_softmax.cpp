@@ -14,20 +14,24 @@ ACCORDION_INLINE void softmax_rows(const Tile& tile, const float* scores,
                                    float* inverse_sums, float* log_sums) {
   for (std::int64_t i = 0; i < tile.queries;
        ++i, scores += tile.keys, weights += stride) {
-    const std::int64_t visible = std::min(tile.first_query + i + 1, tile.keys);
+    const std::int64_t seen = tile.first_query + i + 1;
+    const std::int64_t end = std::min(seen, tile.keys);
+    const std::int64_t begin =
+        std::clamp<std::int64_t>(seen - tile.window, 0, end);
     float maximum = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : maximum)
-    for (std::int64_t j = 0; j < visible; ++j) {
+    for (std::int64_t j = begin; j < end; ++j) {
       maximum = scores[j] > maximum ? scores[j] : maximum;
     }
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < visible; ++j) {
+    for (std::int64_t j = begin; j < end; ++j) {
       const float weight = fast_exp(tile.scale * (scores[j] - maximum));
       sum += weight;
       store(weights[j], weight);
     }
-    std::fill(weights + visible, weights + stride, T{});
+    std::fill(weights, weights + begin, T{});
+    std::fill(weights + end, weights + stride, T{});
     inverse_sums[i] = 1.0F / sum;
     log_sums[i] = std::log(sum) + tile.scale * maximum;
   }
@@ -40,19 +44,21 @@ ACCORDION_INLINE void backward_rows(const Tile& tile, const float* scores,
                                     T* weights, T* dscores,
                                     std::int64_t stride) {
   for (std::int64_t j = 0; j < tile.keys; ++j) {
-    // Key j is seen by queries from position j on.
+    // Key j is seen by the `window` queries from position j on.
     const std::int64_t first =
         std::clamp<std::int64_t>(j - tile.first_query, 0, tile.queries);
+    const std::int64_t end = std::clamp<std::int64_t>(
+        j - tile.first_query + tile.window, first, tile.queries);
     std::fill(weights, weights + first, T{});
     std::fill(dscores, dscores + first, T{});
 #pragma omp simd
-    for (std::int64_t i = first; i < tile.queries; ++i) {
+    for (std::int64_t i = first; i < end; ++i) {
       const float weight = fast_exp(tile.scale * scores[i] - log_sums[i]);
       store(weights[i], weight);
       store(dscores[i], tile.scale * weight * (dweights[i] - deltas[i]));
     }
-    std::fill(weights + tile.queries, weights + stride, T{});
-    std::fill(dscores + tile.queries, dscores + stride, T{});
+    std::fill(weights + end, weights + stride, T{});
+    std::fill(dscores + end, dscores + stride, T{});
     scores += tile.queries;
     dweights += tile.queries;
     weights += stride;
