@@ -25,6 +25,13 @@ std::string torch_dtype(std::string_view dtype) {
   return dtype == "F64" ? "float64" : "float32";
 }
 
+std::string architecture(const Json& model_type) {
+  if (model_type == "mistral") {
+    return "MistralForCausalLM";
+  }
+  return model_type == "qwen2" ? "Qwen2ForCausalLM" : "LlamaForCausalLM";
+}
+
 void set_where_absent(Json& config, const char* key,
                       std::optional<std::int64_t> token) {
   if (!config.contains(key)) {
@@ -39,8 +46,10 @@ std::string hugging_face_config(std::string_view config, std::string_view dtype,
                                 const std::string& place) {
   (void)detail::parse_checked_json(config, place, kMaxDepth);
   Json object = Json::parse(config);  // in the order of the user's file
-  object["architectures"] = {"LlamaForCausalLM"};
-  object["model_type"] = "llama";
+  if (!object.contains("model_type")) {
+    object["model_type"] = "llama";
+  }
+  object["architectures"] = {architecture(object["model_type"])};
   // The old name and the new one: each release of transformers reads one.
   object["torch_dtype"] = torch_dtype(dtype);
   object["dtype"] = torch_dtype(dtype);

@@ -15,7 +15,7 @@ LlamaDecoderImpl::LlamaDecoderImpl(const LlamaConfig& config)
       "embed_tokens", TokenEmbedding(config.vocab_size, config.hidden_size));
   register_module("layers", layers_);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    units_.emplace_back(config);
+    units_.emplace_back(config, layer);
     layers_->push_back(units_.back());
   }
   norm_ =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/models/llama_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -27,6 +28,9 @@ class Reader {
 
   [[nodiscard]] bool has(const char* key) const {
     return object_.contains(key) && !object_.at(key).is_null();
+  }
+  [[nodiscard]] bool is_null(const char* key) const {
+    return object_.contains(key) && object_.at(key).is_null();
   }
   [[nodiscard]] const json& at(const char* key) const {
     return object_.at(key);
@@ -77,14 +81,22 @@ class Reader {
 void reject_unsupported(const Reader& reader, const std::string& file) {
   if (!reader.has("model_type")) {
     throw ConfigError(fmt::format(
-        "[LlamaConfig] '{}' has no \"model_type\"; it must be \"llama\".",
+        "[LlamaConfig] '{}' has no \"model_type\"; it must be \"llama\", "
+        "\"mistral\" or \"qwen2\".",
         file));
   }
-  reader.require("model_type", "llama", "only \"llama\" is implemented");
+  const json& type = reader.at("model_type");
+  if (type != "llama" && type != "mistral" && type != "qwen2") {
+    fail(file, "model_type", type.dump(),
+         "only \"llama\", \"mistral\" and \"qwen2\" are implemented");
+  }
   reader.require("hidden_act", "silu", "only \"silu\" is implemented");
   reader.require("attention_dropout", 0.0, "dropout is not implemented");
-  reader.require("sliding_window", nullptr,
-                 "sliding windows are not implemented");
+  if (type == "llama") {
+    reader.require("sliding_window", nullptr,
+                   "Llama models have no windows; those of model_type "
+                   "\"mistral\" do");
+  }
   reader.require("partial_rotary_factor", 1.0,
                  "partly rotated heads are not implemented");
   reader.require("quantization_config", nullptr,
@@ -129,6 +141,45 @@ void require_positive(std::int64_t value, const char* key,
   }
 }
 
+/// What Hugging Face takes where a key is absent, where families differ.
+struct FamilyDefaults {
+  std::int64_t num_key_value_heads;  ///< 0: as many as there are queries'
+  std::int64_t max_position_embeddings;
+};
+
+FamilyDefaults defaults_of(const json& model_type) {
+  if (model_type == "mistral") {
+    return {8, 131'072};
+  }
+  return model_type == "qwen2" ? FamilyDefaults{32, 32'768}
+                               : FamilyDefaults{0, 2'048};
+}
+
+/// Mistral's window holds in every layer, and is there unless null; Qwen2's
+/// from max_window_layers on, where use_sliding_window says so.
+void read_window(LlamaConfig& config, const Reader& reader,
+                 const std::string& file) {
+  const json& type = reader.at("model_type");
+  const bool is_null = reader.is_null("sliding_window");
+  const bool qwen = !is_null && type == "qwen2" &&
+                    reader.boolean("use_sliding_window", false);
+  if (qwen || (!is_null && type == "mistral")) {
+    config.sliding_window = reader.integer("sliding_window", 4096);
+    require_positive(config.sliding_window, "sliding_window", file);
+  }
+  if (qwen) {
+    config.max_window_layers = reader.integer("max_window_layers", 28);
+  }
+  json expected = json::array();
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    expected.push_back(config.is_windowed(i) ? "sliding_attention"
+                                             : "full_attention");
+  }
+  reader.require("layer_types", expected,
+                 "other layers than sliding_window and max_window_layers say "
+                 "cannot have windows");
+}
+
 void require_positive(double value, const char* key, const std::string& name) {
   if (!(value > 0) || !std::isfinite(value)) {
     fail(name, key, fmt::format("{}", value), "it must be above 0");
@@ -170,21 +221,27 @@ LlamaConfig LlamaConfig::from_json(std::string_view text,
   }
   const Reader reader(object, name);
   reject_unsupported(reader, name);
+  const FamilyDefaults defaults = defaults_of(reader.at("model_type"));
   LlamaConfig c;
   c.hidden_size = reader.integer("hidden_size");
   c.intermediate_size = reader.integer("intermediate_size");
   c.num_hidden_layers = reader.integer("num_hidden_layers");
   c.num_attention_heads = reader.integer("num_attention_heads");
   c.num_key_value_heads =
-      reader.integer("num_key_value_heads", c.num_attention_heads);
+      reader.integer("num_key_value_heads", defaults.num_key_value_heads > 0
+                                                ? defaults.num_key_value_heads
+                                                : c.num_attention_heads);
   c.vocab_size = reader.integer("vocab_size");
-  c.max_position_embeddings = reader.integer("max_position_embeddings", 2048);
+  c.max_position_embeddings = reader.integer("max_position_embeddings",
+                                             defaults.max_position_embeddings);
   c.rms_norm_eps = reader.number("rms_norm_eps", c.rms_norm_eps);
   c.rope_theta = read_rope_theta(reader, name);
   c.initializer_range = reader.number("initializer_range", c.initializer_range);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   c.attention_bias = reader.boolean("attention_bias", false);
   c.mlp_bias = reader.boolean("mlp_bias", false);
+  c.qkv_bias = reader.at("model_type") == "qwen2";
+  read_window(c, reader, name);
   require_positive(c.num_attention_heads, "num_attention_heads", name);
   if (!reader.has("head_dim") && c.hidden_size % c.num_attention_heads != 0) {
     fail(name, "hidden_size", std::to_string(c.hidden_size),
@@ -204,7 +261,8 @@ std::int64_t LlamaConfig::numel() const {
   std::int64_t layer = 2 * hidden_size +                       // norms
                        2 * (q_rows + kv_rows) * hidden_size +  // q, k, v, o
                        3 * intermediate_size * hidden_size;
-  layer += attention_bias ? q_rows + 2 * kv_rows + hidden_size : 0;
+  layer += has_qkv_bias() ? q_rows + 2 * kv_rows : 0;
+  layer += attention_bias ? hidden_size : 0;
   layer += mlp_bias ? 2 * intermediate_size + hidden_size : 0;
   const std::int64_t embedding = vocab_size * hidden_size;
   return num_hidden_layers * layer + hidden_size +
@@ -223,6 +281,11 @@ void validate(const LlamaConfig& c, const std::string& name) {
   require_positive(c.rms_norm_eps, "rms_norm_eps", name);
   require_positive(c.rope_theta, "rope_theta", name);
   require_positive(c.initializer_range, "initializer_range", name);
+  if (c.sliding_window < 0 || c.max_window_layers < 0) {
+    fail(name, c.sliding_window < 0 ? "sliding_window" : "max_window_layers",
+         std::to_string(std::min(c.sliding_window, c.max_window_layers)),
+         "it must be at least 0");
+  }
   if (c.num_attention_heads % c.num_key_value_heads != 0) {
     fail(name, "num_key_value_heads", std::to_string(c.num_key_value_heads),
          fmt::format("it must divide num_attention_heads ({})",

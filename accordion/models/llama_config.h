@@ -16,6 +16,8 @@ class ConfigError : public std::invalid_argument {
 };
 
 /// The shape of a Llama decoder, under the names of Hugging Face's config.json.
+/// Mistral's is one with a sliding window, Qwen2's one with biases of queries,
+/// keys and values, and windows in its upper layers.
 struct LlamaConfig {
   std::int64_t hidden_size = 0;
   std::int64_t intermediate_size = 0;
@@ -30,9 +32,15 @@ struct LlamaConfig {
   double initializer_range = 0.02;   ///< deviation of fresh matrices
   bool tie_word_embeddings = false;  ///< the head is the embedding
   bool attention_bias = false;
+  bool qkv_bias = false;  ///< queries, keys and values have one, if not all do
   bool mlp_bias = false;
+  /// Positions that one sees in layers from max_window_layers on, itself among
+  /// them. 0, the default: all before it, in every layer.
+  std::int64_t sliding_window = 0;
+  std::int64_t max_window_layers = 0;
 
-  /// Reads a config.json of model_type "llama", or the one in a folder.
+  /// Reads a config.json of model_type "llama", "mistral" or "qwen2", or the
+  /// one in a folder.
   ///
   /// Keys that say nothing of the shape (architectures, torch_dtype, token ids)
   /// are passed over; absent ones take Hugging Face's defaults.
@@ -46,6 +54,12 @@ struct LlamaConfig {
   /// The same from text; `name` stands for the file in messages.
   static LlamaConfig from_json(std::string_view text, const std::string& name);
 
+  /// Whether queries, keys and values have biases.
+  [[nodiscard]] bool has_qkv_bias() const { return attention_bias || qkv_bias; }
+  /// Whether a position sees sliding_window positions alone in this layer.
+  [[nodiscard]] bool is_windowed(std::int64_t layer) const {
+    return sliding_window > 0 && layer >= max_window_layers;
+  }
   /// Elements of all parameters, a tied head counted once.
   [[nodiscard]] std::int64_t numel() const;
 };

@@ -40,16 +40,19 @@ at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& tokens) {
   return ops::embedding(weight, tokens);
 }
 
-LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)
-    : head_dim_(config.head_dim) {
+LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config, int64_t layer)
+    : head_dim_(config.head_dim),
+      window_(config.is_windowed(layer) ? config.sliding_window
+                                        : ops::kWholeSequence) {
   const int64_t hidden = config.hidden_size;
   const int64_t q_rows = config.num_attention_heads * config.head_dim;
   const int64_t kv_rows = config.num_key_value_heads * config.head_dim;
-  const bool bias = config.attention_bias;
+  const bool bias = config.has_qkv_bias();
   q_proj_ = register_module("q_proj", Projection(hidden, q_rows, bias));
   k_proj_ = register_module("k_proj", Projection(hidden, kv_rows, bias));
   v_proj_ = register_module("v_proj", Projection(hidden, kv_rows, bias));
-  o_proj_ = register_module("o_proj", Projection(q_rows, hidden, bias));
+  o_proj_ = register_module("o_proj",
+                            Projection(q_rows, hidden, config.attention_bias));
 }
 
 at::Tensor LlamaAttentionImpl::forward(const ops::Operand& x,
@@ -62,9 +65,10 @@ at::Tensor LlamaAttentionImpl::forward(const ops::Operand& x,
   };
   const auto [q, k] = ops::rope(heads(projected[0]), heads(projected[1]), rope);
   const at::Tensor v = heads(projected[2]);
-  return o_proj_(recomputes
-                     ? ops::recomputed_attention(q, k, v)
-                     : ops::Operand(ops::causal_attention(q, k, v).flatten(2)));
+  return o_proj_(
+      recomputes
+          ? ops::recomputed_attention(q, k, v, window_)
+          : ops::Operand(ops::causal_attention(q, k, v, window_).flatten(2)));
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) {
@@ -85,12 +89,12 @@ at::Tensor LlamaMlpImpl::forward(const ops::Operand& x, bool recomputes) {
                                : ops::Operand(ops::swiglu(gate, up)));
 }
 
-DecoderLayerImpl::DecoderLayerImpl(const LlamaConfig& config) {
+DecoderLayerImpl::DecoderLayerImpl(const LlamaConfig& config, int64_t layer) {
   const auto norm = [&config] {
     return RmsNorm(config.hidden_size, config.rms_norm_eps);
   };
   input_layernorm_ = register_module("input_layernorm", norm());
-  self_attn_ = register_module("self_attn", LlamaAttention(config));
+  self_attn_ = register_module("self_attn", LlamaAttention(config, layer));
   post_attention_layernorm_ =
       register_module("post_attention_layernorm", norm());
   mlp_ = register_module("mlp", LlamaMlp(config));

@@ -59,7 +59,8 @@ TORCH_MODULE(TokenEmbedding);
 
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
-  explicit LlamaAttentionImpl(const LlamaConfig& config);
+  /// The attention of layer `layer`, which decides whether it has a window.
+  LlamaAttentionImpl(const LlamaConfig& config, int64_t layer);
   /// x and the result: [batch, seq_len, hidden_size]
   /// `recomputes`: the result of attention, in backward.
   at::Tensor forward(const ops::Operand& x, const ops::RopeTable& rope,
@@ -67,6 +68,7 @@ class LlamaAttentionImpl : public torch::nn::Module {
 
  private:
   int64_t head_dim_;
+  int64_t window_;  ///< positions that one sees
   Projection q_proj_{nullptr};
   Projection k_proj_{nullptr};
   Projection v_proj_{nullptr};
@@ -91,7 +93,8 @@ TORCH_MODULE(LlamaMlp);
 /// The unit that FSDP gathers at once.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
-  explicit DecoderLayerImpl(const LlamaConfig& config);
+  /// The layer of index `layer`.
+  DecoderLayerImpl(const LlamaConfig& config, int64_t layer);
   /// x and the result: [batch, seq_len, hidden_size]. The table is no tensor
   /// argument: units cast those to the precision of computation.
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope);

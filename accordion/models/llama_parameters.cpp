@@ -24,9 +24,9 @@ void add_layer(std::vector<LlamaParameter>& parameters, const LlamaConfig& c,
     add_projection(parameters, layer + name, rows, columns, has_bias);
   };
   parameters.push_back({layer + "input_layernorm.weight", {c.hidden_size}});
-  add("self_attn.q_proj", q_rows, c.hidden_size, c.attention_bias);
-  add("self_attn.k_proj", kv_rows, c.hidden_size, c.attention_bias);
-  add("self_attn.v_proj", kv_rows, c.hidden_size, c.attention_bias);
+  add("self_attn.q_proj", q_rows, c.hidden_size, c.has_qkv_bias());
+  add("self_attn.k_proj", kv_rows, c.hidden_size, c.has_qkv_bias());
+  add("self_attn.v_proj", kv_rows, c.hidden_size, c.has_qkv_bias());
   add("self_attn.o_proj", c.hidden_size, q_rows, c.attention_bias);
   parameters.push_back(
       {layer + "post_attention_layernorm.weight", {c.hidden_size}});

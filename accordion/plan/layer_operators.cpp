@@ -138,8 +138,10 @@ void add_rotation(OperatorBuilder& builder, const PlanRequest& request) {
 void add_attention(OperatorBuilder& builder, const PlanRequest& request) {
   const double seq = real(request.training.seq_len);
   const double heads = real(request.model.num_heads) / request.strategy.tensor;
-  // Causal: half of the scores, and half a tile of 128 on the diagonal.
-  const double scores = builder.tokens * heads * (seq + 128.0) / 2.0;
+  // Of those that are seen, and half a tile of 128 on the diagonal.
+  const double seen =
+      request.model.mean_positions_seen(request.training.seq_len);
+  const double scores = builder.tokens * heads * (seen + 64.0);
   const double flops = 4.0 * scores * real(request.model.head_dim);
   const double io =
       builder.bytes * builder.tokens *

@@ -85,6 +85,17 @@ ModelShape llama_like(const json& config, bool qwen) {
   shape.vocab_size = required(config, "vocab_size");
   shape.tied_embeddings = flag(config, "tie_word_embeddings", false);
   shape.qkv_bias = qwen || flag(config, "attention_bias", false);
+  // Llama has no windows, Mistral's is in every layer unless null, and Qwen2's
+  // in the upper layers where a flag says so.
+  const auto window = config.find("sliding_window");
+  const bool has_window = window == config.end() || !window->is_null();
+  if (qwen && has_window && flag(config, "use_sliding_window", false)) {
+    shape.sliding_window = optional(config, "sliding_window", 4096);
+    shape.max_window_layers = optional(config, "max_window_layers", 28);
+  }
+  if (config["model_type"] == "mistral" && has_window) {
+    shape.sliding_window = optional(config, "sliding_window", 4096);
+  }
   return shape;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/plan/model_shape.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -52,6 +53,18 @@ std::int64_t ModelShape::root_params() const {
 
 std::int64_t ModelShape::num_params() const {
   return num_layers * layer_params() + root_params();
+}
+
+double ModelShape::mean_positions_seen(std::int64_t seq_len) const {
+  const auto seq = static_cast<double>(seq_len);
+  const auto window = static_cast<double>(
+      sliding_window > 0 ? std::min(sliding_window, seq_len) : seq_len);
+  // As many as came before until the window is full.
+  const double in_window = window - window * window / (2.0 * seq);
+  const double share =
+      static_cast<double>(std::min(max_window_layers, num_layers)) /
+      static_cast<double>(num_layers);
+  return share * seq / 2.0 + (1.0 - share) * in_window;
 }
 
 double ModelShape::model_flops_per_token(std::int64_t seq_len) const {

@@ -38,11 +38,17 @@ struct ModelShape {
   bool norm_bias = false;          ///< norms have a bias beside their weight
   bool qkv_bias = false;           ///< of the query, key and value matrices
   bool linear_bias = false;        ///< of the layer's other matrices
+  /// Positions that one sees in layers from max_window_layers on; 0: all.
+  std::int64_t sliding_window = 0;
+  std::int64_t max_window_layers = 0;
 
   /// Of all queries, and of all keys (or values), of a token.
   [[nodiscard]] std::int64_t query_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::int64_t kv_size() const { return num_kv_heads * head_dim; }
 
+  /// Positions that one sees, at most its sequence, averaged over layers and
+  /// the positions of a sequence.
+  [[nodiscard]] double mean_positions_seen(std::int64_t seq_len) const;
   /// Of the matrices that a token is multiplied with in one layer.
   [[nodiscard]] std::int64_t layer_matrix_params() const;
   [[nodiscard]] std::int64_t layer_params() const;

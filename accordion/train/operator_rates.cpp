@@ -126,7 +126,7 @@ double OperatorTimer::attention(std::int64_t seq_len, std::int64_t heads,
 double OperatorTimer::layer(const LlamaConfig& config, std::int64_t batch,
                             std::int64_t seq_len, c10::ScalarType dtype) const {
   const auto make = [&] {
-    DecoderLayer layer(config);
+    DecoderLayer layer(config, /*layer=*/0);
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : layer->parameters()) {
       parameter.normal_(0.0, 0.02);

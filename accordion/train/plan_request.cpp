@@ -98,8 +98,10 @@ plan::ModelShape model_shape(const LlamaConfig& model) {
           .intermediate_size = model.intermediate_size,
           .vocab_size = model.vocab_size,
           .tied_embeddings = model.tie_word_embeddings,
-          .qkv_bias = model.attention_bias,
-          .linear_bias = model.attention_bias && model.mlp_bias};
+          .qkv_bias = model.has_qkv_bias(),
+          .linear_bias = model.attention_bias && model.mlp_bias,
+          .sliding_window = model.sliding_window,
+          .max_window_layers = model.max_window_layers};
 }
 
 plan::PlanRequest plan_request(const LlamaConfig& model,

@@ -28,6 +28,21 @@ TEST(HuggingFaceConfig, KeepsTheKeysOfTheUserInTheirOrder) {
   EXPECT_LT(text.find("\"b\""), text.find("\"a\""));
 }
 
+TEST(HuggingFaceConfig, NamesTheFamily) {
+  const std::pair<const char*, const char*> families[] = {
+      {"llama", "LlamaForCausalLM"},
+      {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"}};
+  for (const auto& [type, architecture] : families) {
+    const json config = json::parse(hugging_face_config(
+        json{{"model_type", type}, {"sliding_window", 64}}.dump(), "F32", {},
+        "config"));
+    EXPECT_EQ(config["model_type"], type);
+    EXPECT_EQ(config["architectures"], json{architecture});
+    EXPECT_EQ(config["sliding_window"], 64);
+  }
+}
+
 TEST(HuggingFaceConfig, TokensOfTheUserStay) {
   const std::string text = hugging_face_config(
       R"({"bos_token_id": 5, "eos_token_id": [6, 7], "pad_token_id": null})",

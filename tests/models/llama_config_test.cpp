@@ -74,7 +74,7 @@ TEST(LlamaConfig, ReadsThetaFromNestedRopeParameters) {
 
 TEST(LlamaConfig, NamesKeyAndValueOfWhatIsNotImplemented) {
   const std::pair<const char*, json> unsupported[] = {
-      {"model_type", "mistral"},
+      {"model_type", "mixtral"},
       {"hidden_act", "gelu"},
       {"attention_dropout", 0.1},
       {"sliding_window", 4096},
@@ -90,6 +90,51 @@ TEST(LlamaConfig, NamesKeyAndValueOfWhatIsNotImplemented) {
               std::string::npos)
         << message;
   }
+}
+
+TEST(LlamaConfig, ReadsTheWindowOfMistral) {
+  json object = minimal();
+  object["model_type"] = "mistral";
+  object["num_key_value_heads"] = 2;
+  EXPECT_EQ(parse(object).sliding_window, 4096);  // as Hugging Face has it
+  EXPECT_EQ(parse(object).max_position_embeddings, 131'072);
+  object["sliding_window"] = nullptr;
+  EXPECT_FALSE(parse(object).is_windowed(1));
+  object["sliding_window"] = 100;
+  const LlamaConfig config = parse(object);
+  EXPECT_EQ(config.sliding_window, 100);
+  EXPECT_TRUE(config.is_windowed(0));
+  EXPECT_TRUE(config.is_windowed(1));
+  EXPECT_FALSE(config.has_qkv_bias());
+  for (const json& wrong : {json(0), json(-1), json("all")}) {
+    object["sliding_window"] = wrong;
+    EXPECT_THROW(parse(object), ConfigError) << wrong;
+  }
+  object["sliding_window"] = 100;
+  object.erase("num_key_value_heads");  // 8, which 4 heads cannot share
+  EXPECT_THROW(parse(object), ConfigError);
+}
+
+TEST(LlamaConfig, ReadsTheWindowsOfQwen2) {
+  json object = minimal();
+  object.update({{"model_type", "qwen2"},
+                 {"num_hidden_layers", 3},
+                 {"num_key_value_heads", 2},
+                 {"sliding_window", 100},
+                 {"max_window_layers", 2}});
+  EXPECT_EQ(parse(object).sliding_window, 0);
+  object["use_sliding_window"] = true;
+  const LlamaConfig config = parse(object);
+  EXPECT_FALSE(config.is_windowed(1));
+  EXPECT_TRUE(config.is_windowed(2));
+  EXPECT_TRUE(config.has_qkv_bias());
+  EXPECT_FALSE(config.attention_bias);
+  object["layer_types"] = {"full_attention", "full_attention",
+                           "sliding_attention"};
+  EXPECT_NO_THROW(parse(object));
+  object["layer_types"] = {"sliding_attention", "full_attention",
+                           "sliding_attention"};
+  EXPECT_THROW(parse(object), ConfigError);
 }
 
 TEST(LlamaConfig, NamesShapesThatCannotBe) {

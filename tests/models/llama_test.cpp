@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "accordion/models/generate.h"
 #include "accordion/models/initialize.h"
 #include "accordion/ops/cross_entropy.h"
 
@@ -76,6 +77,66 @@ TEST(Llama, BearsTheNamesOfHuggingFace) {
     numel += parameter.numel();
   }
   EXPECT_EQ(numel, config.numel());
+}
+
+TEST(Llama, QueriesKeysAndValuesAloneMayHaveBiases) {
+  LlamaConfig config = small_config();
+  config.qkv_bias = true;
+  const Unit<Llama> model(config);
+  const std::set<std::string> names = names_of(*model);
+  EXPECT_TRUE(names.contains("model.layers.1.self_attn.q_proj.bias"));
+  EXPECT_TRUE(names.contains("model.layers.1.self_attn.v_proj.bias"));
+  EXPECT_FALSE(names.contains("model.layers.1.self_attn.o_proj.bias"));
+  int64_t numel = 0;
+  for (const at::Tensor& parameter : model->parameters()) {
+    numel += parameter.numel();
+  }
+  EXPECT_EQ(numel, config.numel());
+}
+
+/// First and last position whose logits change with the first of 20 tokens.
+std::pair<int64_t, int64_t> reach_of_the_first_token(
+    const LlamaConfig& config) {
+  Unit<Llama> model(config);
+  initialize_all(*model);
+  const at::NoGradGuard no_grad;
+  at::Tensor tokens = some_tokens(1, 20);
+  const at::Tensor before = model(tokens).logits;
+  tokens[0][0] += 1;
+  const at::Tensor changed =
+      model(tokens).logits.ne(before).any(-1)[0].nonzero().flatten();
+  return {changed[0].item<int64_t>(), changed[-1].item<int64_t>()};
+}
+
+// In each windowed layer what a position holds moves window - 1 positions on.
+TEST(Llama, AWindowBoundsHowFarATokenReaches) {
+  LlamaConfig config = small_config();
+  using Reach = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(reach_of_the_first_token(config), Reach(0, 19));
+  config.sliding_window = 4;
+  EXPECT_EQ(reach_of_the_first_token(config), Reach(0, 2 * 3));
+  config.num_hidden_layers = 1;
+  EXPECT_EQ(reach_of_the_first_token(config), Reach(0, 3));
+  config.num_hidden_layers = 2;
+  config.max_window_layers = 1;  // the first layer sees all
+  EXPECT_EQ(reach_of_the_first_token(config), Reach(0, 19));
+}
+
+TEST(Llama, ContinuesATextFromItsWindowsAlone) {
+  LlamaConfig config = small_config();
+  config.sliding_window = 4;
+  Unit<Llama> model(config);
+  initialize_all(*model);
+  const auto logits = [&model](const at::Tensor& tokens) {
+    return model(tokens).logits;
+  };
+  // What lies before the windows of both layers makes no difference.
+  const auto continued = [&](int64_t first) {
+    std::vector<int64_t> prompt = {first, first, 3, 1, 4, 1, 5, 9, 2};
+    std::vector<int64_t> all = generate(logits, prompt, {.num_tokens = 8});
+    return std::vector<int64_t>(all.begin() + 2, all.end());
+  };
+  EXPECT_EQ(continued(7), continued(8));
 }
 
 TEST(Llama, ATiedHeadIsTheEmbedding) {

@@ -21,7 +21,8 @@ import tempfile
 import numpy
 import sentencepiece
 import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          Qwen2Config)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXT = ROOT / "tests/data/parity/data.txt"
@@ -43,11 +44,14 @@ def models():
     yield "tied", LlamaConfig(num_key_value_heads=2, tie_word_embeddings=True, **common)
     yield "head_dim and biases", LlamaConfig(num_key_value_heads=2, head_dim=48, attention_bias=True,
                                              mlp_bias=True, rope_theta=5e5, **common)
+    yield "Mistral's window", MistralConfig(num_key_value_heads=2, sliding_window=50, **common)
+    yield "Qwen2's windows", Qwen2Config(num_key_value_heads=2, use_sliding_window=True, sliding_window=50,
+                                         max_window_layers=1, **common)
 
 
 def fresh(config):
     torch.manual_seed(1)
-    model = LlamaForCausalLM(config)
+    model = AutoModelForCausalLM.from_config(config)
     # Large enough that logits differ, biases and norms that are not neutral.
     with torch.no_grad():
         for parameter in model.parameters():
@@ -78,7 +82,7 @@ def check_export(build, name, config, work):
     for dtype in ("fp32", "bf16", "fp16"):
         out = work / dtype
         call(build / "bin/accordion", "export", run, "--to", out, "--dtype", dtype, "--max-shard-bytes", 1_000_000)
-        loaded, info = LlamaForCausalLM.from_pretrained(out, dtype="auto", output_loading_info=True)
+        loaded, info = AutoModelForCausalLM.from_pretrained(out, dtype="auto", output_loading_info=True)
         assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
         assert str(loaded.dtype) == {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}[dtype]
         # Both compute in fp32, from the weights in the files.

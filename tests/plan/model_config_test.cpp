@@ -40,6 +40,39 @@ TEST(ModelConfig, MistralIsReadAsLlama) {
   EXPECT_EQ(model_from_config(config).num_params(), 7241732096);
 }
 
+TEST(ModelConfig, ReadsSlidingWindows) {
+  json config = llama();
+  config["sliding_window"] = 1024;
+  EXPECT_EQ(model_from_config(config).sliding_window, 0);
+  config["model_type"] = "mistral";
+  EXPECT_EQ(model_from_config(config).sliding_window, 1024);
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(model_from_config(config).sliding_window, 0);
+  config.erase("sliding_window");
+  EXPECT_EQ(model_from_config(config).sliding_window, 4096);
+  config.update({{"model_type", "qwen2"}, {"max_window_layers", 8}});
+  EXPECT_EQ(model_from_config(config).sliding_window, 0);
+  config["use_sliding_window"] = true;
+  EXPECT_EQ(model_from_config(config).sliding_window, 4096);
+  EXPECT_EQ(model_from_config(config).max_window_layers, 8);
+}
+
+// Position i sees i + 1 or the window, on average; half of a sequence without.
+TEST(ModelConfig, AWindowBoundsThePositionsThatAreSeen) {
+  ModelShape shape = model_from_config(llama());
+  EXPECT_EQ(shape.mean_positions_seen(1000), 500);
+  shape.sliding_window = 2000;
+  EXPECT_EQ(shape.mean_positions_seen(1000), 500);
+  shape.sliding_window = 100;
+  double seen = 0;
+  for (int i = 0; i < 1000; ++i) {
+    seen += std::min(i + 1, 100) / 1000.0;
+  }
+  EXPECT_NEAR(shape.mean_positions_seen(1000), seen, 0.5);
+  shape.max_window_layers = shape.num_layers / 4;
+  EXPECT_NEAR(shape.mean_positions_seen(1000), 0.25 * 500 + 0.75 * seen, 0.5);
+}
+
 TEST(ModelConfig, Qwen2HasBiasesOnQueryKeyValue) {
   const json config = {
       {"model_type", "qwen2"},    {"num_hidden_layers", 28},
