@@ -67,20 +67,27 @@ ACCORDION_INLINE void forward_rows(const LayerNormForward<T>& of) {
 //   dweight = sum over rows dy n,   dbias = sum over rows dy
 template <bool Adds, bool HasBias, class T>
 ACCORDION_INLINE void backward_rows(const LayerNormBackward<T>& of) {
-  const float count = static_cast<float>(of.width);
+  // Members of `of` might, for all that the compiler knows, change with every
+  // store.
+  const std::int64_t width = of.width;
+  const T* weight = of.weight;
+  const float count = static_cast<float>(width);
+  float* dweight = of.dweight;
+  float* dbias = of.dbias;
   for (std::int64_t row = 0; row < of.rows; ++row) {
-    const std::int64_t first = row * of.width;
+    const std::int64_t first = row * width;
     const T* x = of.x + first;
     const T* dy = of.dy + first;
+    const T* elsewhere = of.elsewhere + (Adds ? first : 0);
     T* dx = of.dx + first;
-    const float mean = mean_of(x, of.width);
+    const float mean = mean_of(x, width);
     float squares = 0;
     float gradients = 0;
     float products = 0;
 #pragma omp simd reduction(+ : squares, gradients, products)
-    for (std::int64_t i = 0; i < of.width; ++i) {
+    for (std::int64_t i = 0; i < width; ++i) {
       const float distance = to_float(x[i]) - mean;
-      const float gradient = to_float(dy[i]) * to_float(of.weight[i]);
+      const float gradient = to_float(dy[i]) * to_float(weight[i]);
       squares += distance * distance;
       gradients += gradient;
       products += gradient * distance;
@@ -89,16 +96,16 @@ ACCORDION_INLINE void backward_rows(const LayerNormBackward<T>& of) {
     const float shift = gradients / count;
     const float pull = inverse * products / count;
 #pragma omp simd
-    for (std::int64_t i = 0; i < of.width; ++i) {
+    for (std::int64_t i = 0; i < width; ++i) {
       const float normed = (to_float(x[i]) - mean) * inverse;
       const float gradient = to_float(dy[i]);
-      of.dweight[i] += gradient * normed;
+      dweight[i] += gradient * normed;
       if (HasBias) {
-        of.dbias[i] += gradient;
+        dbias[i] += gradient;
       }
       const float of_x =
-          inverse * (gradient * to_float(of.weight[i]) - shift - normed * pull);
-      store(dx[i], Adds ? of_x + to_float(of.elsewhere[first + i]) : of_x);
+          inverse * (gradient * to_float(weight[i]) - shift - normed * pull);
+      store(dx[i], Adds ? of_x + to_float(elsewhere[i]) : of_x);
     }
   }
 }
