@@ -90,7 +90,8 @@ def check_export(build, name, config, work):
             expected = loaded.float().eval()(tokens).logits
         difference = (accordion_logits(build, out, tokens, work) - expected).abs().max().item()
         report(f"{name}: logits from an export in {dtype}", difference)
-    check_bytes(AutoTokenizer.from_pretrained(work / "fp32"))
+    if config.model_type != "qwen2":  # of which transformers chooses the class itself, with a normaliser
+        check_bytes(AutoTokenizer.from_pretrained(work / "fp32"))
 
 
 def check_bytes(tokenizer):
