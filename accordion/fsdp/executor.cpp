@@ -49,15 +49,40 @@ void cast_floating(std::span<at::Tensor* const> tensors,
   }
 }
 
+/// For the shards of all units, which then add theirs.
+std::shared_ptr<PagedArrays> make_pages(
+    const std::vector<Executor::UnitPlan>& plans, const FsdpOptions& options) {
+  if (!options.offload) {
+    return nullptr;
+  }
+  check_target(options.offload->to, "fully_shard");
+  std::vector<std::int64_t> array_bytes;
+  for (const Executor::UnitPlan& plan : plans) {
+    const UnitLayout layout = layout_of(plan.members, options.precision,
+                                        plan.groups.gather->world_size());
+    for (const Section& section : layout.sections()) {
+      if (plan.groups.sharded() && section.placement != Placement::Shard) {
+        continue;
+      }
+      const int arrays =
+          (options.offload->parameters ? 1 : 0) +
+          (options.offload->gradients && section.requires_grad ? 1 : 0);
+      array_bytes.insert(
+          array_bytes.end(), static_cast<std::size_t>(arrays),
+          section.numel_per_rank * element_bytes(section.stored_dtype));
+    }
+  }
+  return std::make_shared<PagedArrays>(
+      options.offload->to.fitted_to(array_bytes), "fully_shard");
+}
+
 }  // namespace
 
 Executor::Executor(std::vector<UnitPlan> plans, const FsdpOptions& options,
                    std::shared_ptr<SlotPools> pools,
                    std::shared_ptr<Communicator> world)
     : options_(options),
-      pages_(options.offload ? std::make_shared<PagedArrays>(
-                                   options.offload->to, "fully_shard")
-                             : nullptr),
+      pages_(make_pages(plans, options)),
       activations_(options.activation_checkpointing &&
                            options.activation_checkpointing->offload
                        ? std::make_shared<OffloadedActivations>(

@@ -26,6 +26,17 @@ struct OffloadTarget {
   /// Blocks in memory at a time, 2 or more: what is used together. Further ones
   /// are read ahead or written meanwhile.
   int buffers = 8;
+  /// Buffers take no more than one part in so many of what is offloaded, or two
+  /// blocks: there are fewer then, of smaller blocks where all arrays are known
+  /// beforehand. 1 or more.
+  int share = 4;
+
+  /// How many buffers serve so many blocks.
+  [[nodiscard]] int buffers_for(std::int64_t num_blocks) const;
+
+  /// The same with the blocks and buffers that arrays of these bytes have.
+  [[nodiscard]] OffloadTarget fitted_to(
+      const std::vector<std::int64_t>& array_bytes) const;
 
   /// Of the buffers.
   [[nodiscard]] std::int64_t buffer_bytes() const {

@@ -8,42 +8,32 @@
 namespace accordion {
 namespace {
 
-/// Of blocks, so that no buffer is larger than it need be.
-std::int64_t block_bytes_for(const OffloadTarget& target,
-                             const std::vector<std::int64_t>& array_bytes) {
-  if (array_bytes.empty()) {
-    return target.block_bytes;
-  }
-  const std::int64_t largest = std::ranges::max(array_bytes);
-  return std::clamp(offload_aligned(largest), kOffloadAlignment,
-                    target.block_bytes);
-}
-
-const OffloadTarget& checked(const OffloadTarget& target,
-                             std::string_view caller) {
+OffloadTarget fitted(const OffloadTarget& target, std::string_view caller,
+                     const std::vector<std::int64_t>& array_bytes) {
   check_target(target, caller);
-  return target;
+  return array_bytes.empty() ? target : target.fitted_to(array_bytes);
 }
 
 }  // namespace
 
 PagedArrays::PagedArrays(const OffloadTarget& target, std::string_view caller,
                          const std::vector<std::int64_t>& array_bytes)
-    : block_bytes_(block_bytes_for(checked(target, caller), array_bytes)) {
+    : target_(fitted(target, caller, array_bytes)) {
   std::vector<std::int64_t> all;
   for (const std::int64_t bytes : array_bytes) {
     const std::vector<std::int64_t> blocks = cut(bytes);
     note(bytes, static_cast<int>(all.size()));
     all.insert(all.end(), blocks.begin(), blocks.end());
   }
-  blocks_ = std::make_unique<StagedBlocks>(target.make_store(all), all,
-                                           target.buffers, block_bytes_);
+  blocks_ = std::make_unique<StagedBlocks>(
+      target_.make_store(all), all,
+      target_.buffers_for(static_cast<std::int64_t>(all.size())));
 }
 
 std::vector<std::int64_t> PagedArrays::cut(std::int64_t bytes) const {
   std::vector<std::int64_t> blocks;
-  for (std::int64_t begin = 0; begin < bytes; begin += block_bytes_) {
-    blocks.push_back(std::min(block_bytes_, bytes - begin));
+  for (std::int64_t begin = 0; begin < bytes; begin += block_bytes()) {
+    blocks.push_back(std::min(block_bytes(), bytes - begin));
   }
   return blocks;
 }
@@ -56,7 +46,11 @@ void PagedArrays::note(std::int64_t bytes, int first) {
 
 int PagedArrays::add(std::int64_t bytes) {
   const int first = blocks_->num_blocks();
-  blocks_->add_blocks(cut(bytes));
+  const std::vector<std::int64_t> blocks = cut(bytes);
+  blocks_->grow_buffers(
+      target_.buffers_for(first + static_cast<std::int64_t>(blocks.size())),
+      blocks.empty() ? 0 : blocks.front());
+  blocks_->add_blocks(blocks);
   note(bytes, first);
   return num_arrays() - 1;
 }
@@ -75,7 +69,7 @@ void PagedArrays::read(int array, std::span<std::byte> to) {
   for (int i = 0; i < num_blocks(array); ++i) {
     const int block = first_block(array) + i;
     HeldBlock held(*blocks_, block, blocks_->acquire(block));
-    std::ranges::copy(held.memory(), to.begin() + i * block_bytes_);
+    std::ranges::copy(held.memory(), to.begin() + i * block_bytes());
     held.release(Use::Unchanged);
   }
 }
@@ -84,7 +78,7 @@ void PagedArrays::write(int array, std::span<const std::byte> from) {
   for (int i = 0; i < num_blocks(array); ++i) {
     const int block = first_block(array) + i;
     HeldBlock held(*blocks_, block, blocks_->overwrite(block));
-    std::ranges::copy(from.subspan(static_cast<std::size_t>(i * block_bytes_),
+    std::ranges::copy(from.subspan(static_cast<std::size_t>(i * block_bytes()),
                                    held.memory().size()),
                       held.memory().begin());
     held.release(Use::Changed);

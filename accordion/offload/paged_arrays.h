@@ -25,14 +25,15 @@ namespace accordion {
 /// forgetting what buffers have, as the arrays may have been written to, and
 /// ends when the store has everything.
 ///
-/// Memory   the buffers (OffloadTarget::buffer_bytes), and where mappings are
-///          touched, until page_out()
+/// Memory   the buffers, of no more than OffloadTarget::buffer_bytes; and where
+///          mappings are touched, until page_out()
 /// Threads  one at a time
 /// Throws   OffloadError as StagedBlocks does
 class PagedArrays {
  public:
-  /// Arrays of these bytes are there at once; more may be added. Buffers are no
-  /// larger than the largest of them needs; none: of target.block_bytes.
+  /// Arrays of these bytes are there at once, and blocks and buffers fitted to
+  /// them (OffloadTarget::fitted_to); more may be added. Buffers grow with what
+  /// is added, to target.buffers at most.
   ///
   /// Throws  std::invalid_argument for sizes out of range, which begins with
   ///         `caller`
@@ -43,7 +44,7 @@ class PagedArrays {
   int add(std::int64_t bytes);
 
   /// Of all blocks of an array but the last.
-  [[nodiscard]] std::int64_t block_bytes() const { return block_bytes_; }
+  [[nodiscard]] std::int64_t block_bytes() const { return target_.block_bytes; }
   [[nodiscard]] int num_arrays() const {
     return static_cast<int>(arrays_.size());
   }
@@ -106,7 +107,7 @@ class PagedArrays {
   [[nodiscard]] std::vector<std::int64_t> cut(std::int64_t bytes) const;
   void note(std::int64_t bytes, int first);
 
-  std::int64_t block_bytes_;
+  OffloadTarget target_;
   std::unique_ptr<StagedBlocks> blocks_;
   std::vector<Array> arrays_;  // their mappings end before the store
   int uses_ = 0;

@@ -69,12 +69,27 @@ StagedBlocks::StagedBlocks(std::unique_ptr<OffloadStore> store,
                            std::vector<std::int64_t> block_bytes, int buffers,
                            std::int64_t least_bytes)
     : block_bytes_(std::move(block_bytes)),
-      bytes_per_buffer_(largest(block_bytes_, least_bytes)),
-      buffers_(static_cast<std::size_t>(checked(buffers))),
-      memory_(buffer_bytes(),
-              fmt::format("{} buffers of offloaded blocks", buffers)),
       store_(std::move(store)),
-      written_(block_bytes_.size()) {}
+      written_(block_bytes_.size()) {
+  grow_buffers(checked(buffers), largest(block_bytes_, least_bytes));
+}
+
+void StagedBlocks::grow_buffers(int buffers, std::int64_t bytes_each) {
+  const auto count =
+      std::max(static_cast<std::size_t>(buffers), buffers_.size());
+  if (offload_aligned(bytes_each) > bytes_per_buffer_) {
+    forget(0, num_blocks());
+    buffers_.clear();
+    memory_.clear();
+    bytes_per_buffer_ = offload_aligned(bytes_each);
+  }
+  while (memory_.size() < count) {
+    memory_.emplace_back(
+        bytes_per_buffer_,
+        fmt::format("one of {} buffers of offloaded blocks", count));
+    buffers_.emplace_back();
+  }
+}
 
 void StagedBlocks::add_blocks(const std::vector<std::int64_t>& block_bytes) {
   const std::int64_t most = largest(block_bytes, 0);
@@ -253,9 +268,8 @@ StagedBlocks::Buffer* StagedBlocks::buffer_of(int block) {
 /// What of the buffer's memory takes part in transfers of the block.
 std::span<std::byte> StagedBlocks::memory_of(const Buffer& buffer,
                                              int block) const {
-  return memory_.part(
-      (&buffer - buffers_.data()) * bytes_per_buffer_,
-      offload_aligned(block_bytes_[static_cast<std::size_t>(block)]));
+  return memory_[static_cast<std::size_t>(&buffer - buffers_.data())].part(
+      0, offload_aligned(block_bytes_[static_cast<std::size_t>(block)]));
 }
 
 /// Ends the transfer of a buffer's block, which may mean waiting.

@@ -49,7 +49,7 @@ struct OffloadCounters : OffloadTraffic {
 ///     }
 ///
 /// Memory   `buffers` times the largest block there may be, rounded up to
-///          kOffloadAlignment; taken at once
+///          kOffloadAlignment; taken at once, and when buffers grow
 /// Threads  one at a time; transfers go on without calls
 /// Throws   OffloadError where a transfer failed or took too long: also from
 ///          calls for another block, which were to get its buffer. It is thrown
@@ -75,6 +75,13 @@ class StagedBlocks {
   ///
   /// Throws  OffloadError where the store has no room
   void add_blocks(const std::vector<std::int64_t>& block_bytes);
+
+  /// From now on there are so many buffers, each with room for so many bytes,
+  /// or more of either where there were more. Larger ones begin without blocks.
+  ///
+  /// Throws  std::logic_error where buffers get larger while one is held;
+  ///         OffloadError where the memory is not there
+  void grow_buffers(int buffers, std::int64_t bytes_each);
 
   /// Begins to read the block where that needs no waiting for a buffer; else
   /// does nothing. Whether acquire() will find the block there or on its way; a
@@ -156,11 +163,11 @@ class StagedBlocks {
   std::span<std::byte> hold(Buffer& buffer, int block);
 
   std::vector<std::int64_t> block_bytes_;
-  const std::int64_t bytes_per_buffer_;
+  std::int64_t bytes_per_buffer_ = 0;
   std::vector<Buffer> buffers_;
-  const detail::AlignedMemory memory_;
-  std::unique_ptr<OffloadStore> store_;  // ends first: it uses the memory
-  std::vector<bool> written_;            // by block
+  std::vector<detail::AlignedMemory> memory_;  // by buffer
+  std::unique_ptr<OffloadStore> store_;        // ends first: it uses the memory
+  std::vector<bool> written_;                  // by block
   std::int64_t uses_ = 0;
   OffloadCounters counters_;  // without the store's traffic
 };

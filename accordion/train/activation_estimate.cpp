@@ -58,6 +58,14 @@ class TokenTensors {
   const LlamaConfig& model_;
 };
 
+/// As PagedArrays grows them for so many arrays of these bytes.
+std::int64_t buffers_of_inputs(std::int64_t bytes, std::int64_t count) {
+  const OffloadTarget target;
+  const std::int64_t block =
+      std::min(target.block_bytes, offload_aligned(bytes));
+  return block * target.buffers_for(count * ((bytes + block - 1) / block));
+}
+
 }  // namespace
 
 std::int64_t estimated_activations(const LlamaConfig& model,
@@ -69,9 +77,10 @@ std::int64_t estimated_activations(const LlamaConfig& model,
   const std::int64_t checkpointed = every == 0 ? 0 : layers / every;
   const bool selective = config.memory.activation_checkpointing == "selective";
   // Offloaded inputs pass through buffers, and come back one at a time.
-  const std::int64_t inputs = config.memory.offload_activations
-                                  ? OffloadTarget().buffer_bytes() + of.hidden()
-                                  : checkpointed * of.hidden();
+  const std::int64_t inputs =
+      config.memory.offload_activations
+          ? buffers_of_inputs(of.hidden(), checkpointed) + of.hidden()
+          : checkpointed * of.hidden();
   const std::int64_t saved =
       (layers - checkpointed) *
           (selective ? of.selective_layer() : of.layer()) +

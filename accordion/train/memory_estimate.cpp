@@ -36,28 +36,34 @@ std::int64_t moment_bytes(const TrainConfig& config, const Section& section) {
                                : 0;
 }
 
-/// Of offloaded moments, of which a piece has at most `largest` bytes.
-std::int64_t staging_bytes(std::int64_t largest) {
-  const OffloadTarget offload;
-  return offload.buffers *
-         std::min(offload.block_bytes, offload_aligned(largest));
-}
+/// Bytes of arrays that are offloaded, by the buffers they share.
+struct OffloadedArrays {
+  std::vector<std::int64_t> shards;
+  std::vector<std::int64_t> moments;
+};
 
 /// Adds what a rank keeps of a section from step to step.
 void add_section(MemoryByKind& memory, const Section& section,
                  const TrainConfig& config, const FsdpOptions& options,
-                 int ranks) {
+                 int ranks, OffloadedArrays& offloaded) {
   const std::int64_t piece =
       section.numel_per_rank * element_bytes(section.stored_dtype);
   const bool cut = ranks == 1 || section.placement == Placement::Shard;
   const bool offloads = options.offload && cut;
-  memory.sharded_parameters +=
-      offloads && options.offload->parameters ? 0 : piece;
+  if (offloads && options.offload->parameters) {
+    offloaded.shards.push_back(piece);
+  } else {
+    memory.sharded_parameters += piece;
+  }
   if (section.requires_grad) {
-    const bool stays =
-        !options.step_in_backward && !(offloads && options.offload->gradients);
-    memory.gradients += stays ? piece : 0;
+    if (offloads && options.offload->gradients) {
+      offloaded.shards.push_back(piece);
+    } else if (!options.step_in_backward) {
+      memory.gradients += piece;
+    }
     memory.optimizer += 2 * moment_bytes(config, section);
+    offloaded.moments.insert(offloaded.moments.end(), 2,
+                             moment_bytes(config, section));
   }
   const std::int64_t whole =
       section.padded_numel * element_bytes(section.gathered_dtype);
@@ -115,7 +121,7 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
   const FsdpOptions options = fsdp_options(config);
   const int ranks = shard_ranks(options, axes);
   MemoryByKind memory;
-  std::int64_t largest_moment = 0;
+  OffloadedArrays offloaded;
   {
     const MetaInit meta;  // only shapes are looked at
     Unit<Llama> module(model);
@@ -123,19 +129,18 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
          discover_units(*module, placement_rule(options))) {
       const UnitLayout layout = layout_of(unit, options.precision, ranks);
       for (const Section& section : layout.sections()) {
-        add_section(memory, section, config, options, ranks);
-        largest_moment =
-            std::max(largest_moment, moment_bytes(config, section));
+        add_section(memory, section, config, options, ranks, offloaded);
       }
     }
   }
   if (config.memory.offload != "none") {
-    memory.optimizer = staging_bytes(largest_moment);
+    memory.optimizer =
+        OffloadTarget().fitted_to(offloaded.moments).buffer_bytes();
   }
   if (options.offload) {
     (options.offload->parameters ? memory.sharded_parameters
                                  : memory.gradients) +=
-        options.offload->to.buffer_bytes();
+        options.offload->to.fitted_to(offloaded.shards).buffer_bytes();
   }
   Buffers parameters;
   Buffers gradients;

@@ -64,6 +64,7 @@ torch::Tensor rows_of(int step, int rank) {
 OffloadTarget small(OffloadTarget target, int buffers = 3) {
   target.block_bytes = kOffloadAlignment;
   target.buffers = buffers;
+  target.share = 1;
   return target;
 }
 

@@ -20,6 +20,7 @@ void for_each_target(const Check& check) {
   const auto small = [](OffloadTarget target) {
     target.block_bytes = kBlock;
     target.buffers = 3;
+    target.share = 1;
     return target;
   };
   HostPool pool(1 << 20);
@@ -75,13 +76,63 @@ TEST(PagedArrays, HoldWhatWasWrittenToArraysOfAnySize) {
 }
 
 TEST(PagedArrays, BuffersAreNoLargerThanWhatIsThereAtOnceNeeds) {
-  HostPool pool(1 << 20);
+  HostPool pool(1 << 22);
   OffloadTarget target = offload_to_host(pool);
   const PagedArrays small(target, "test", {100, 3000});
-  EXPECT_EQ(small.blocks().buffer_bytes(), target.buffers * kOffloadAlignment);
+  EXPECT_EQ(small.blocks().buffer_bytes(), 2 * kOffloadAlignment);
   target.block_bytes = kBlock;
-  const PagedArrays cut(target, "test", {100, 3 * kBlock});
-  EXPECT_EQ(cut.blocks().buffer_bytes(), target.buffer_bytes());
+  const PagedArrays many(target, "test",
+                         std::vector<std::int64_t>(40, 3 * kBlock));
+  EXPECT_EQ(many.blocks().buffer_bytes(), target.buffer_bytes());
+  const PagedArrays few(target, "test",
+                        std::vector<std::int64_t>(8, 3 * kBlock));
+  EXPECT_EQ(few.blocks().buffer_bytes(), 8 * kOffloadAlignment)
+      << "smaller blocks";
+}
+
+TEST(PagedArrays, BuffersTakeAPartOfWhatIsOffloaded) {
+  for (const std::int64_t bytes : {5000, 100000, 3000000, 20000000}) {
+    for (const int arrays : {2, 3, 17, 30}) {
+      SCOPED_TRACE(std::to_string(arrays) + " of " + std::to_string(bytes));
+      HostPool pool(std::int64_t{1} << 32);
+      const OffloadTarget target = offload_to_host(pool);
+      const std::vector<std::int64_t> all(static_cast<std::size_t>(arrays),
+                                          bytes);
+      const PagedArrays known(target, "test", all);
+      PagedArrays grown(target, "test");
+      PagedArrays fitted(target.fitted_to(all), "test");
+      for (const std::int64_t one : all) {
+        (void)grown.add(one);
+        (void)fitted.add(one);
+      }
+      const std::int64_t offloaded = arrays * offload_aligned(bytes);
+      const std::int64_t held = known.blocks().buffer_bytes();
+      EXPECT_LE(held, target.buffer_bytes());
+      EXPECT_LE(held, std::max(offloaded / 4 + known.block_bytes(),
+                               2 * known.block_bytes()));
+      EXPECT_LE(grown.blocks().buffer_bytes(), offloaded);
+      EXPECT_EQ(held, fitted.blocks().buffer_bytes());
+      EXPECT_EQ(held, target.fitted_to(all).buffer_bytes());
+    }
+  }
+}
+
+TEST(PagedArrays, ArraysOutliveTheGrowthOfBuffers) {
+  for_each_target([](const OffloadTarget& target) {
+    PagedArrays arrays(target, "test");
+    for (int array = 0; array < 4; ++array) {
+      const std::int64_t bytes = 1000 + array * kOffloadAlignment;
+      (void)arrays.add(bytes);
+      arrays.write(array, version_of(bytes, array, 1));
+    }
+    const HeldBlock held(arrays.blocks(), 0, arrays.blocks().acquire(0));
+    (void)arrays.add(100);  // of what buffers have room for
+    for (int array = 0; array < 4; ++array) {
+      if (array != 0) {
+        expect_array(arrays, array, 1);
+      }
+    }
+  });
 }
 
 TEST(PagedArrays, MappingsAndBuffersShowTheSameAfterEachUse) {

@@ -83,6 +83,7 @@ OffloadTarget target_of(Place place, HostPool& pool, int buffers = 3) {
           : offload_to_nvme(std::filesystem::temp_directory_path());
   target.block_bytes = kOffloadAlignment;  // so that shards have several
   target.buffers = buffers;
+  target.share = 1;
   return target;
 }
 

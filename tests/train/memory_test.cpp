@@ -162,6 +162,22 @@ TEST(TrainingMemory, EstimateOfStatesAndBuffersIsWhatIsHeld) {
   }
 }
 
+TEST(TrainingMemory, WhatIsOffloadedTakesLessThanInMemory) {
+  const auto held = [](std::vector<std::string> keys, const char* kind) {
+    keys.insert(keys.end(), {"train.steps=4", "train.batch_size=2",
+                             "checkpoint.async=false",
+                             "memory.activation_checkpointing=full"});
+    return lines_of_run(2, keys_with(keys)).at(3)["memory"][kind].get<double>();
+  };
+  EXPECT_LT(held({"memory.offload=optimizer"}, "optimizer"),
+            0.5 * held({}, "optimizer"));
+  EXPECT_LT(held({"memory.offload=parameters"}, "sharded_parameters"),
+            0.6 * held({}, "sharded_parameters"))
+      << "buffers for gradients too";
+  EXPECT_LT(held({"memory.offload_activations=true"}, "activations"),
+            held({}, "activations"));
+}
+
 TEST(TrainingMemory, LimitEndsEveryRankAndSaysWhatWouldSave) {
   const TemporaryFolder folder;
   const auto results =
@@ -276,8 +292,9 @@ TEST_F(MemoryAdvice, ListsOnlyWhatIsNotOnYet) {
       settings({"train.batch_size=1", "fsdp.param_dtype=bf16",
                 "fsdp.prefetch=0", "memory.activation_checkpointing=full",
                 "memory.chunked_loss_tokens=64",
-                "memory.optimizer_in_backward=true", "memory.offload=optimizer",
-                "checkpoint.async=false", "optimizer.moments_dtype=bf16"}),
+                "memory.optimizer_in_backward=true",
+                "memory.offload=parameters", "checkpoint.async=false",
+                "optimizer.moments_dtype=bf16"}),
       ::testing::IsEmpty());
 }
 
