@@ -9,10 +9,10 @@
 namespace accordion::testing {
 namespace {
 
-const Operator kFused = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedAttention = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::causal_attention(in[0], in[1], in[2])};
 };
-const Operator kReference = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceAttention = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::composite::causal_attention(in[0], in[1], in[2])};
 };
 
@@ -35,8 +35,8 @@ constexpr Shape kShapes[] = {
 TEST(CausalAttention, MatchesTheCompositeInFp64) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(shape.seq_len);
-    expect_matches(kFused, kReference, operands(shape, at::kFloat), at::kFloat,
-                   {1e-5, 3e-6});
+    expect_matches(kFusedAttention, kReferenceAttention,
+                   operands(shape, at::kFloat), at::kFloat, {1e-5, 3e-6});
   }
 }
 
@@ -47,9 +47,10 @@ TEST(CausalAttention, RoundsAFewTimesInBf16) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(shape.seq_len);
     const auto inputs = operands(shape, at::kBFloat16);
-    const Results got = run_with_gradients(kFused, inputs, at::kBFloat16);
+    const Results got =
+        run_with_gradients(kFusedAttention, inputs, at::kBFloat16);
     const Results expected =
-        run_with_gradients(kReference, inputs, at::kDouble);
+        run_with_gradients(kReferenceAttention, inputs, at::kDouble);
     expect_norm_close(got.outputs[0], expected.outputs[0], 1 * kBf16Rounding,
                       "output");
     for (size_t i = 0; i < 3 && shape.seq_len > 1; ++i) {
@@ -62,8 +63,8 @@ TEST(CausalAttention, RoundsAFewTimesInBf16) {
 TEST(CausalAttention, RoundsOnceInFp16) {
   for (const Shape& shape : kShapes) {
     SCOPED_TRACE(shape.seq_len);
-    expect_matches(kFused, kReference, operands(shape, at::kHalf), at::kHalf,
-                   kFp16RoundedOnce);
+    expect_matches(kFusedAttention, kReferenceAttention,
+                   operands(shape, at::kHalf), at::kHalf, kFp16RoundedOnce);
   }
 }
 
@@ -72,16 +73,17 @@ TEST(CausalAttention, TakesInputThatIsNotContiguous) {
   for (at::Tensor& input : inputs) {
     input = input.transpose(1, 2).contiguous().transpose(1, 2);
   }
-  expect_matches(kFused, kReference, inputs, at::kFloat, {1e-5, 3e-6});
+  expect_matches(kFusedAttention, kReferenceAttention, inputs, at::kFloat,
+                 {1e-5, 3e-6});
 }
 
 TEST(CausalAttention, LaterPositionsDoNotReachBack) {
   auto inputs = operands({1, 100, 2, 2, 16}, at::kFloat);
-  const at::Tensor before = kFused(inputs)[0].clone();
+  const at::Tensor before = kFusedAttention(inputs)[0].clone();
   for (at::Tensor& input : inputs) {
     input.narrow(1, 70, 30).add_(1);
   }
-  const at::Tensor after = kFused(inputs)[0];
+  const at::Tensor after = kFusedAttention(inputs)[0];
   EXPECT_TRUE(at::equal(before.narrow(1, 0, 70), after.narrow(1, 0, 70)));
   EXPECT_FALSE(at::equal(before, after));
 }
@@ -206,10 +208,10 @@ TEST(WindowedAttention, NamesAWindowThatHidesEverything) {
 
 TEST(CausalAttention, DoesNotDependOnTheNumberOfThreads) {
   const auto inputs = operands({2, 131, 6, 3, 64}, at::kFloat);
-  const Results one = run_with_gradients(kFused, inputs, at::kFloat);
+  const Results one = run_with_gradients(kFusedAttention, inputs, at::kFloat);
   const int threads = at::get_num_threads();
   at::set_num_threads(4);
-  const Results four = run_with_gradients(kFused, inputs, at::kFloat);
+  const Results four = run_with_gradients(kFusedAttention, inputs, at::kFloat);
   at::set_num_threads(threads);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(at::equal(one.gradients[i], four.gradients[i]));

@@ -10,10 +10,10 @@ namespace {
 
 constexpr double kEps = 1e-5;
 
-const Operator kFused = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedLayerNorm = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::layer_norm(in[0], in[1], in[2], kEps)};
 };
-const Operator kReference = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceLayerNorm = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::composite::layer_norm(in[0], in[1], in[2], kEps)};
 };
 
@@ -25,19 +25,21 @@ TEST(LayerNorm, MatchesTheCompositeInFp64) {
   // Not of width 1 or 2, where the norm is little more than a sign, and its
   // gradient what is left when terms cancel.
   for (const int64_t width : {3, 7, 64, 331}) {
-    expect_matches(kFused, kReference, inputs(width), at::kFloat, kFp32);
+    expect_matches(kFusedLayerNorm, kReferenceLayerNorm, inputs(width),
+                   at::kFloat, kFp32);
   }
 }
 
 TEST(LayerNorm, OfOneElementIsTheBias) {
   const std::vector<at::Tensor> in = inputs(1);
-  EXPECT_TRUE(at::equal(kFused(in)[0], in[2].expand({3, 5, 1})));
+  EXPECT_TRUE(at::equal(kFusedLayerNorm(in)[0], in[2].expand({3, 5, 1})));
 }
 
 TEST(LayerNorm, RoundsOnce) {
-  expect_matches(kFused, kReference, inputs(120), at::kBFloat16,
-                 kBf16RoundedOnce);
-  expect_matches(kFused, kReference, inputs(120), at::kHalf, kFp16RoundedOnce);
+  expect_matches(kFusedLayerNorm, kReferenceLayerNorm, inputs(120),
+                 at::kBFloat16, kBf16RoundedOnce);
+  expect_matches(kFusedLayerNorm, kReferenceLayerNorm, inputs(120), at::kHalf,
+                 kFp16RoundedOnce);
 }
 
 TEST(LayerNorm, HasNoBiasWhereNoneIsGiven) {
@@ -55,14 +57,15 @@ TEST(LayerNorm, HasNoBiasWhereNoneIsGiven) {
 TEST(LayerNorm, DoesNotCancelFarFromZero) {
   std::vector<at::Tensor> in = inputs(256);
   in[0] = (in[0] + 1000).to(at::kHalf).to(at::kFloat);
-  expect_close(kFused(in)[0],
-               kReference({in[0].to(at::kDouble), in[1].to(at::kDouble),
+  expect_close(
+      kFusedLayerNorm(in)[0],
+      kReferenceLayerNorm({in[0].to(at::kDouble), in[1].to(at::kDouble),
                            in[2].to(at::kDouble)})[0],
-               {1e-4, 1e-4}, "output");
+      {1e-4, 1e-4}, "output");
 }
 
 TEST(LayerNorm, TakesInputThatIsNotContiguous) {
-  expect_matches(kFused, kReference,
+  expect_matches(kFusedLayerNorm, kReferenceLayerNorm,
                  {sample({6, 33, 4}, 1).transpose(0, 1),
                   sample({8}, 2).slice(0, 0, 8, 2), sample({4}, 3)},
                  at::kFloat, kFp32);
@@ -73,21 +76,21 @@ TEST(LayerNorm, SumsGradientsOfParametersOverThreads) {
                                       sample({512}, 3)};
   const int threads = at::get_num_threads();
   at::set_num_threads(3);
-  expect_matches(kFused, kReference, in, at::kFloat, kFp32);
-  const Results once = run_with_gradients(kFused, in, at::kFloat);
-  const Results again = run_with_gradients(kFused, in, at::kFloat);
+  expect_matches(kFusedLayerNorm, kReferenceLayerNorm, in, at::kFloat, kFp32);
+  const Results once = run_with_gradients(kFusedLayerNorm, in, at::kFloat);
+  const Results again = run_with_gradients(kFusedLayerNorm, in, at::kFloat);
   at::set_num_threads(threads);
   for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_TRUE(at::equal(once.gradients[i], again.gradients[i])) << i;
   }
 }
 
-const Operator kFusedSum = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedAddLayerNorm = [](const std::vector<at::Tensor>& in) {
   const auto [sum, normed] =
       ops::add_layer_norm(in[0], in[1], in[2], in[3], kEps);
   return std::vector{sum, normed.value()};
 };
-const Operator kReferenceSum = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceAddLayerNorm = [](const std::vector<at::Tensor>& in) {
   const at::Tensor sum = in[0] + in[1];
   return std::vector{sum, ops::composite::layer_norm(sum, in[2], in[3], kEps)};
 };
@@ -101,15 +104,15 @@ std::vector<at::Tensor> sum_inputs(at::IntArrayRef shape,
 
 TEST(AddLayerNorm, MatchesTheCompositeInFp64) {
   for (const int64_t width : {3, 7, 64, 331}) {
-    expect_matches(kFusedSum, kReferenceSum, sum_inputs({3, 5, width}),
-                   at::kFloat, kFp32);
+    expect_matches(kFusedAddLayerNorm, kReferenceAddLayerNorm,
+                   sum_inputs({3, 5, width}), at::kFloat, kFp32);
   }
 }
 
 TEST(AddLayerNorm, IsTheNormOfTheRoundedSum) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const std::vector<at::Tensor> in = sum_inputs({999, 120}, dtype);
-    const std::vector<at::Tensor> got = kFusedSum(in);
+    const std::vector<at::Tensor> got = kFusedAddLayerNorm(in);
     EXPECT_TRUE(at::equal(got[0], in[0] + in[1]));
     EXPECT_TRUE(at::equal(got[1], ops::layer_norm(got[0], in[2], in[3], kEps)));
   }
@@ -140,7 +143,7 @@ TEST(AddLayerNorm, TakesTheGradientOfEitherResultAlone) {
         return std::vector{op(in)[used] + 0 * in[2].sum() + 0 * in[3].sum()};
       };
     };
-    expect_matches(one_of(kFusedSum), one_of(kReferenceSum),
+    expect_matches(one_of(kFusedAddLayerNorm), one_of(kReferenceAddLayerNorm),
                    sum_inputs({4, 24}), at::kFloat, kFp32);
   }
 }

@@ -11,14 +11,14 @@ using testing::kFp32;
 using testing::Operator;
 using testing::sample;
 
-struct Case {
+struct LinearCase {
   std::vector<int64_t> x;
   int64_t out;
   bool bias;
 };
 
 /// Output and gradients of `linear`, against at::linear in fp64.
-void expect_linear(const Case& c, const at::Tensor& x, bool onednn) {
+void expect_linear(const LinearCase& c, const at::Tensor& x, bool onednn) {
   const auto run = [&](at::ScalarType dtype, bool reference) {
     const auto leaf = [dtype](const at::Tensor& value) {
       return value.to(dtype).detach().clone().requires_grad_();
@@ -46,15 +46,16 @@ void expect_linear(const Case& c, const at::Tensor& x, bool onednn) {
 }
 
 TEST(Linear, AgreesWithLibTorchsForOddShapes) {
-  for (const Case& c : {Case{{3, 5, 7}, 11, true}, Case{{1, 33}, 1, false},
-                        Case{{2, 64, 48}, 80, false}, Case{{17, 1}, 9, true}}) {
+  for (const LinearCase& c :
+       {LinearCase{{3, 5, 7}, 11, true}, LinearCase{{1, 33}, 1, false},
+        LinearCase{{2, 64, 48}, 80, false}, LinearCase{{17, 1}, 9, true}}) {
     expect_linear(c, sample(c.x, 1), /*onednn=*/false);
     expect_linear(c, sample(c.x, 1), /*onednn=*/true);
   }
 }
 
 TEST(Linear, TakesInputsThatAreNotContiguous) {
-  const Case c{{6, 4, 10}, 12, true};
+  const LinearCase c{{6, 4, 10}, 12, true};
   expect_linear(c, sample({4, 6, 10}, 1).transpose(0, 1), /*onednn=*/true);
   expect_linear(c, sample({6, 10, 4}, 1).transpose(1, 2), /*onednn=*/true);
 }

@@ -21,7 +21,7 @@ at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype) {
 }
 
 /// An operator of some leaves, kept or recomputed, and products of its result.
-struct Case {
+struct OperandCase {
   std::string name;
   std::vector<std::vector<int64_t>> inputs;
   std::function<Operand(const std::vector<at::Tensor>&)> kept;
@@ -29,7 +29,7 @@ struct Case {
   int64_t width;  // of the result
 };
 
-std::vector<Case> cases() {
+std::vector<OperandCase> cases() {
   return {
       {"rms_norm",
        {{2, 3, 24}, {24}},
@@ -67,7 +67,7 @@ std::vector<Case> cases() {
 }
 
 /// Output and gradients of two products of the operator's result.
-std::vector<at::Tensor> run(const Case& c, bool recomputed,
+std::vector<at::Tensor> run(const OperandCase& c, bool recomputed,
                             at::ScalarType dtype, int backwards = 1) {
   std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
@@ -100,7 +100,7 @@ void expect_equal(const std::vector<at::Tensor>& got,
 }
 
 TEST(Operand, RecomputedIsBitForBitAsKept) {
-  for (const Case& c : cases()) {
+  for (const OperandCase& c : cases()) {
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
       const std::string what = c.name + " " + c10::toString(dtype);
       expect_equal(run(c, true, dtype), run(c, false, dtype), what);
@@ -109,14 +109,14 @@ TEST(Operand, RecomputedIsBitForBitAsKept) {
 }
 
 TEST(Operand, ServesSeveralBackwardsOfOneGraph) {
-  for (const Case& c : cases()) {
+  for (const OperandCase& c : cases()) {
     expect_equal(run(c, true, at::kFloat, 3), run(c, false, at::kFloat, 3),
                  c.name);
   }
 }
 
 /// Whether the result's memory is there after the operand is out of scope.
-bool is_kept_by_graph(const Case& c, bool recomputed, bool frozen) {
+bool is_kept_by_graph(const OperandCase& c, bool recomputed, bool frozen) {
   std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     leaves.push_back(leaf(c.inputs[i], i + 1, at::kFloat));
@@ -139,7 +139,7 @@ bool is_kept_by_graph(const Case& c, bool recomputed, bool frozen) {
 }
 
 TEST(Operand, RecomputedLeavesNoResultInTheGraph) {
-  for (const Case& c : cases()) {
+  for (const OperandCase& c : cases()) {
     EXPECT_TRUE(is_kept_by_graph(c, false, false)) << c.name;
     EXPECT_FALSE(is_kept_by_graph(c, true, false)) << c.name;
     EXPECT_FALSE(is_kept_by_graph(c, true, true)) << c.name << ", frozen";

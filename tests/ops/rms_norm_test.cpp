@@ -9,29 +9,31 @@ namespace {
 
 constexpr double kEps = 1e-5;
 
-const Operator kFused = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedRmsNorm = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::rms_norm(in[0], in[1], kEps)};
 };
-const Operator kReference = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceRmsNorm = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::composite::rms_norm(in[0], in[1], kEps)};
 };
 
 TEST(RmsNorm, MatchesTheCompositeInFp64) {
   for (const int64_t width : {1, 7, 64, 331}) {
-    expect_matches(kFused, kReference,
+    expect_matches(kFusedRmsNorm, kReferenceRmsNorm,
                    {sample({3, 5, width}, 1), sample({width}, 2)}, at::kFloat,
                    kFp32);
   }
 }
 
 TEST(RmsNorm, RoundsOnceInBf16) {
-  expect_matches(kFused, kReference, {sample({3, 5, 120}, 1), sample({120}, 2)},
-                 at::kBFloat16, kBf16RoundedOnce);
+  expect_matches(kFusedRmsNorm, kReferenceRmsNorm,
+                 {sample({3, 5, 120}, 1), sample({120}, 2)}, at::kBFloat16,
+                 kBf16RoundedOnce);
 }
 
 TEST(RmsNorm, RoundsOnceInFp16) {
-  expect_matches(kFused, kReference, {sample({3, 5, 120}, 1), sample({120}, 2)},
-                 at::kHalf, kFp16RoundedOnce);
+  expect_matches(kFusedRmsNorm, kReferenceRmsNorm,
+                 {sample({3, 5, 120}, 1), sample({120}, 2)}, at::kHalf,
+                 kFp16RoundedOnce);
 }
 
 TEST(RmsNorm, SumsSquaresThatFp16DoesNotHold) {
@@ -41,7 +43,7 @@ TEST(RmsNorm, SumsSquaresThatFp16DoesNotHold) {
 }
 
 TEST(RmsNorm, TakesInputThatIsNotContiguous) {
-  expect_matches(kFused, kReference,
+  expect_matches(kFusedRmsNorm, kReferenceRmsNorm,
                  {sample({6, 33, 4}, 1).transpose(0, 1), sample({4}, 2)},
                  at::kFloat, kFp32);
 }
@@ -49,8 +51,8 @@ TEST(RmsNorm, TakesInputThatIsNotContiguous) {
 TEST(RmsNorm, SumsWeightGradientsOverThreads) {
   const int threads = at::get_num_threads();
   at::set_num_threads(3);
-  expect_matches(kFused, kReference, {sample({200, 512}, 1), sample({512}, 2)},
-                 at::kFloat, kFp32);
+  expect_matches(kFusedRmsNorm, kReferenceRmsNorm,
+                 {sample({200, 512}, 1), sample({512}, 2)}, at::kFloat, kFp32);
   at::set_num_threads(threads);
 }
 
@@ -71,11 +73,11 @@ TEST(RmsNorm, KeepsTheWeightItselfForBackward) {
   EXPECT_TRUE(at::equal(got, expected));
 }
 
-const Operator kFusedSum = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedAddRmsNorm = [](const std::vector<at::Tensor>& in) {
   const auto [sum, normed] = ops::add_rms_norm(in[0], in[1], in[2], kEps);
   return std::vector{sum, normed.value()};
 };
-const Operator kReferenceSum = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceAddRmsNorm = [](const std::vector<at::Tensor>& in) {
   const at::Tensor sum = in[0] + in[1];
   return std::vector{sum, ops::composite::rms_norm(sum, in[2], kEps)};
 };
@@ -83,7 +85,7 @@ const Operator kReferenceSum = [](const std::vector<at::Tensor>& in) {
 TEST(AddRmsNorm, MatchesTheCompositeInFp64) {
   // Not of width 1, where the norm is little more than the sign of the sum.
   for (const int64_t width : {3, 7, 64, 331}) {
-    expect_matches(kFusedSum, kReferenceSum,
+    expect_matches(kFusedAddRmsNorm, kReferenceAddRmsNorm,
                    {sample({3, 5, width}, 1), sample({3, 5, width}, 2),
                     sample({width}, 3)},
                    at::kFloat, kFp32);
@@ -96,7 +98,7 @@ TEST(AddRmsNorm, IsTheNormOfTheRoundedSum) {
     const std::vector<at::Tensor> in = {sample({999, 120}, 1, dtype),
                                         sample({999, 120}, 2, dtype),
                                         sample({120}, 3, dtype)};
-    const std::vector<at::Tensor> got = kFusedSum(in);
+    const std::vector<at::Tensor> got = kFusedAddRmsNorm(in);
     EXPECT_TRUE(at::equal(got[0], in[0] + in[1]));
     EXPECT_TRUE(at::equal(got[1], ops::rms_norm(got[0], in[2], kEps)));
   }
@@ -127,7 +129,7 @@ TEST(AddRmsNorm, TakesTheGradientOfEitherResultAlone) {
         return std::vector{op(in)[used] + 0 * in[2].sum()};
       };
     };
-    expect_matches(one_of(kFusedSum), one_of(kReferenceSum),
+    expect_matches(one_of(kFusedAddRmsNorm), one_of(kReferenceAddRmsNorm),
                    {sample({4, 24}, 1), sample({4, 24}, 2), sample({24}, 3)},
                    at::kFloat, kFp32);
   }

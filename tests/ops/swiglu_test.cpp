@@ -7,33 +7,35 @@
 namespace accordion::testing {
 namespace {
 
-const Operator kFused = [](const std::vector<at::Tensor>& in) {
+const Operator kFusedSwiglu = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::swiglu(in[0], in[1])};
 };
-const Operator kReference = [](const std::vector<at::Tensor>& in) {
+const Operator kReferenceSwiglu = [](const std::vector<at::Tensor>& in) {
   return std::vector{ops::composite::swiglu(in[0], in[1])};
 };
 
 TEST(Swiglu, MatchesTheCompositeInFp64) {
   for (const int64_t width : {1, 19, 344}) {
-    expect_matches(kFused, kReference,
+    expect_matches(kFusedSwiglu, kReferenceSwiglu,
                    {sample({3, 7, width}, 1).mul(5), sample({3, 7, width}, 2)},
                    at::kFloat, kFp32);
   }
 }
 
 TEST(Swiglu, RoundsOnceInBf16) {
-  expect_matches(kFused, kReference, {sample({5, 121}, 1), sample({5, 121}, 2)},
-                 at::kBFloat16, kBf16RoundedOnce);
+  expect_matches(kFusedSwiglu, kReferenceSwiglu,
+                 {sample({5, 121}, 1), sample({5, 121}, 2)}, at::kBFloat16,
+                 kBf16RoundedOnce);
 }
 
 TEST(Swiglu, RoundsOnceInFp16) {
-  expect_matches(kFused, kReference, {sample({5, 121}, 1), sample({5, 121}, 2)},
-                 at::kHalf, kFp16RoundedOnce);
+  expect_matches(kFusedSwiglu, kReferenceSwiglu,
+                 {sample({5, 121}, 1), sample({5, 121}, 2)}, at::kHalf,
+                 kFp16RoundedOnce);
 }
 
 TEST(Swiglu, TakesInputThatIsNotContiguous) {
-  expect_matches(kFused, kReference,
+  expect_matches(kFusedSwiglu, kReferenceSwiglu,
                  {sample({9, 31}, 1).t(), sample({31, 18}, 2).narrow(1, 4, 9)},
                  at::kFloat, kFp32);
 }
