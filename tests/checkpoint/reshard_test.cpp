@@ -67,8 +67,8 @@ std::vector<Setting> settings() {
 }
 
 template <class Net>
-void train(const DeviceMesh& mesh, Unit<Net>& net, AdamW& optimizer, int first,
-           int last) {
+void train_classes(const DeviceMesh& mesh, Unit<Net>& net, AdamW& optimizer,
+                   int first, int last) {
   for (int step = first; step < last; ++step) {
     optimizer.zero_grad();
     const auto mine = [&](const torch::Tensor& batch) {
@@ -83,7 +83,7 @@ void train(const DeviceMesh& mesh, Unit<Net>& net, AdamW& optimizer, int first,
 
 /// Runs `body` with a fresh net on the ranks of a setting.
 template <class Net, class Body>
-void with_nets(const Setting& setting, const Body& body) {
+void with_nets_on(const Setting& setting, const Body& body) {
   std::vector<Unit<Net>> nets;
   for (std::size_t rank = 0; rank < setting.num_ranks(); ++rank) {
     nets.push_back(seeded<Unit<Net>>());
@@ -100,9 +100,9 @@ void with_nets(const Setting& setting, const Body& body) {
 template <class Body>
 void on_setting(const Setting& setting, const Body& body) {
   if (setting.one_unit) {
-    with_nets<testing::PlainOddNet>(setting, body);
+    with_nets_on<testing::PlainOddNet>(setting, body);
   } else {
-    with_nets<testing::UnitOddNet>(setting, body);
+    with_nets_on<testing::UnitOddNet>(setting, body);
   }
 }
 
@@ -132,7 +132,7 @@ std::vector<float> values_of(const torch::Tensor& tensor) {
 void save_from(const Setting& setting, const std::filesystem::path& path) {
   std::map<std::string, std::vector<float>> gathered;
   on_setting(setting, [&](const DeviceMesh& mesh, auto& net, AdamW& optimizer) {
-    train(mesh, net, optimizer, 0, 3);
+    train_classes(mesh, net, optimizer, 0, 3);
     save_checkpoint(net, optimizer, path, {{"note", std::string("three")}});
     for (const LocalParameter& local : local_parameters(*net)) {
       const auto whole = full_parameter(*net, local.name);
@@ -163,7 +163,7 @@ void load_into(const Setting& setting, const std::filesystem::path& path) {
   const auto content = content_of(path);
   on_setting(setting, [&](const DeviceMesh& mesh, auto& net, AdamW& optimizer) {
     // Other values than those saved, and other moments.
-    train(mesh, net, optimizer, 7, 9);
+    train_classes(mesh, net, optimizer, 7, 9);
     const LoadResult result = load_checkpoint(net, optimizer, path);
     EXPECT_EQ(std::get<std::string>(result.values.at("note")), "three");
     EXPECT_TRUE(result.missing.empty() && result.unexpected.empty());
@@ -199,19 +199,19 @@ TEST_P(Reshard, TheRunGoesOnAsIfUnbroken) {
   const Setting& setting = GetParam();
   const testing::TemporaryFolder folder;
   on_setting(setting, [&](const DeviceMesh& mesh, auto& net, AdamW& optimizer) {
-    train(mesh, net, optimizer, 0, 3);
+    train_classes(mesh, net, optimizer, 0, 3);
     save_checkpoint(net, optimizer, folder.path() / "three");
-    train(mesh, net, optimizer, 3, 6);
+    train_classes(mesh, net, optimizer, 3, 6);
     save_checkpoint(net, optimizer, folder.path() / "unbroken");
   });
   on_setting(setting, [&](const DeviceMesh& mesh, auto& net, AdamW& optimizer) {
     load_checkpoint(net, optimizer, folder.path() / "three");
-    train(mesh, net, optimizer, 3, 5);
+    train_classes(mesh, net, optimizer, 3, 5);
     save_checkpoint(net, optimizer, folder.path() / "five");
   });
   on_setting(setting, [&](const DeviceMesh& mesh, auto& net, AdamW& optimizer) {
     load_checkpoint(net, optimizer, folder.path() / "five");
-    train(mesh, net, optimizer, 5, 6);
+    train_classes(mesh, net, optimizer, 5, 6);
     save_checkpoint(net, optimizer, folder.path() / "resumed");
   });
   const auto unbroken = content_of(folder.path() / "unbroken");
