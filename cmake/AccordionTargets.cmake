@@ -45,9 +45,15 @@ function(accordion_library name)
 endfunction()
 
 # Gives a target LibTorch and the shared precompiled header.
+#
+# With LibTorch every file takes 3 s before its first line
+# (AccordionTorchPch.cmake), so that a compiler takes several of them at once
+# (ACCORDION_BATCH).
 function(accordion_use_torch target)
   target_link_libraries(${target} PUBLIC accordion::torch)
   target_precompile_headers(${target} REUSE_FROM accordion_torch_pch)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${ACCORDION_BATCH} UNITY_BUILD_BATCH_SIZE 4)
 endfunction()
 
 function(accordion_skip_precompiled)
@@ -64,10 +70,6 @@ endfunction()
 #
 # One test program, registered once with ctest. Tests that need several
 # processes start them themselves (tests/support/rank_harness.h).
-#
-# With LibTorch every file takes 3 s before its first line
-# (AccordionTorchPch.cmake), so that a compiler takes several of them at once
-# (ACCORDION_BATCH_TESTS).
 function(accordion_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;PLAIN;DEPENDS" ${ARGN})
   if(ARG_TORCH AND NOT ACCORDION_WITH_TORCH)
@@ -85,8 +87,6 @@ function(accordion_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} accordion_test_support)
   if(ARG_TORCH)
     accordion_use_torch(${name})
-    set_target_properties(${name} PROPERTIES
-      UNITY_BUILD ${ACCORDION_BATCH_TESTS} UNITY_BUILD_BATCH_SIZE 4)
   endif()
   accordion_skip_precompiled(${ARG_PLAIN})
   add_test(NAME ${name} COMMAND ${name})

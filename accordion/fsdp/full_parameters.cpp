@@ -13,6 +13,18 @@
 
 namespace accordion {
 
+/// A unit whose parameters are shown.
+struct Summoned {
+  std::shared_ptr<FsdpState> state;
+  std::shared_ptr<FsdpUnit> unit;
+  std::vector<WholeSection> sections = {};  // empty where nothing is shown
+
+  [[nodiscard]] bool on_first_rank() const { return state->mesh.rank() == 0; }
+  [[nodiscard]] int num_sections() const {
+    return static_cast<int>(unit->sections().size());
+  }
+};
+
 namespace {
 
 using detail::GuardedVisitor;
@@ -36,18 +48,6 @@ void visit_ignored(const torch::nn::Module& root, GuardedVisitor& visitor) {
     visitor(name, tensor.detach().clone());
   }
 }
-
-/// A unit whose parameters are shown.
-struct Summoned {
-  std::shared_ptr<FsdpState> state;
-  std::shared_ptr<FsdpUnit> unit;
-  std::vector<WholeSection> sections = {};  // empty where nothing is shown
-
-  [[nodiscard]] bool on_first_rank() const { return state->mesh.rank() == 0; }
-  [[nodiscard]] int num_sections() const {
-    return static_cast<int>(unit->sections().size());
-  }
-};
 
 std::vector<Summoned> summoned_below(const torch::nn::Module& module) {
   std::vector<Summoned> result;

@@ -32,7 +32,7 @@ Replica replica_of(const FsdpUnit& unit, int index) {
           groups.num_ranks()};
 }
 
-LocalParameter describe(const FsdpUnit& unit, int index) {
+LocalParameter local_parameter(const FsdpUnit& unit, int index) {
   const ShardedParameter& parameter =
       unit.parameters()[static_cast<std::size_t>(index)];
   const at::Tensor& gradient = parameter.tensor().grad();
@@ -107,7 +107,7 @@ std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
   std::vector<LocalParameter> result;
   for (const auto& unit : state.executor->units()) {
     for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
-      result.push_back(describe(*unit, static_cast<int>(i)));
+      result.push_back(local_parameter(*unit, static_cast<int>(i)));
     }
   }
   return result;
@@ -169,7 +169,7 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
                                  *section.paged_gradient};
       }
       for (const int i : unit->layout().sections()[s].parameters) {
-        shard.pieces.push_back(describe(*unit, i));
+        shard.pieces.push_back(local_parameter(*unit, i));
         shard.offsets.push_back(unit->parameters()[static_cast<std::size_t>(i)]
                                     .piece()
                                     .shard_offset);

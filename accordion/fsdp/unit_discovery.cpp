@@ -64,7 +64,7 @@ std::string join(const std::string& prefix, const std::string& key) {
   return prefix.empty() ? key : prefix + "." + key;
 }
 
-std::string describe(const Found& found) {
+std::string describe_parameter(const Found& found) {
   return c10::str("'", found.name, "' ", found.tensor.sizes());
 }
 
@@ -155,7 +155,7 @@ class Discovery {
     }
     TORCH_CHECK_VALUE(
         found.tensor.requires_grad() == tensor.requires_grad(),
-        "[fully_shard] parameters ", describe(found), " and '", name,
+        "[fully_shard] parameters ", describe_parameter(found), " and '", name,
         "' are tied, but only one of them requires grad. Freeze both or none.");
     found.aliases.push_back(tensor);
     index = entry->second;
@@ -188,7 +188,7 @@ class Discovery {
     int count = 0;
     for (const Found& found : found_) {
       if (found.unit == kNoUnit && ++count <= kMaxListed) {
-        orphans += (orphans.empty() ? "" : ", ") + describe(found);
+        orphans += (orphans.empty() ? "" : ", ") + describe_parameter(found);
       }
     }
     TORCH_CHECK_VALUE(count == 0, "[fully_shard] ", count, " parameter",
@@ -213,7 +213,8 @@ class Discovery {
                             next->first.first == extent.storage &&
                             extent_of(next->second->tensor).begin < extent.end;
       TORCH_CHECK_VALUE(!overlaps, "[fully_shard] parameters ",
-                        describe(*next->second), " and ", describe(found),
+                        describe_parameter(*next->second), " and ",
+                        describe_parameter(found),
                         " are different tensors in the same memory. To tie "
                         "them, give both the same shape, or register one "
                         "tensor in both modules (head->weight = "

@@ -16,7 +16,7 @@ namespace accordion {
 
 namespace {
 
-constexpr int kMaxListed = 4;
+constexpr int kMaxUnknownListed = 4;
 /// Elements that one task draws, and that are converted at a time.
 constexpr std::int64_t kChunkNumel = 1 << 16;
 /// On the CPU even while a MetaInit lives.
@@ -48,7 +48,7 @@ class Planner {
     TORCH_CHECK_VALUE(
         num_unknown_ == 0, "[materialize] nobody says how ", num_unknown_,
         " parameter", num_unknown_ == 1 ? " starts: " : "s start: ", unknown_,
-        num_unknown_ > kMaxListed ? ", …" : "",
+        num_unknown_ > kMaxUnknownListed ? ", …" : "",
         ". Implement accordion::InitialValues in a module around, set "
         "InitOptions::initial_value, or load values before.");
     return std::move(plan_);
@@ -75,7 +75,7 @@ class Planner {
     if (value) {
       plan_.push_back({name, parameter, std::move(*value),
                        random_key(options_.seed, name)});
-    } else if (++num_unknown_ <= kMaxListed) {
+    } else if (++num_unknown_ <= kMaxUnknownListed) {
       unknown_ +=
           c10::str(unknown_.empty() ? "" : ", ", "'", name, "' ",
                    parameter.sizes(), " of ", path_.back().module->name());

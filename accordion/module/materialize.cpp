@@ -17,7 +17,7 @@ namespace accordion {
 
 namespace {
 
-constexpr int kMaxListed = 4;
+constexpr int kMaxMissingListed = 4;
 
 struct NamedBuffer {
   std::string key;
@@ -64,7 +64,7 @@ class BufferRebuilder {
     TORCH_CHECK_VALUE(
         num_missing_ == 0, "[rebuild_buffers] ", num_missing_, " buffer",
         num_missing_ == 1 ? " has" : "s have", " no values: ", missing_,
-        num_missing_ > kMaxListed ? ", …" : "",
+        num_missing_ > kMaxMissingListed ? ", …" : "",
         ". Implement accordion::BuffersFromConfig in the module and write into "
         "them there (buffer.copy_(…)), set InitOptions::fill_buffer, build "
         "them under an accordion::RealInit, or load values before.");
@@ -117,7 +117,7 @@ class BufferRebuilder {
   }
 
   void miss(const std::string& name, const at::Tensor& buffer) {
-    if (++num_missing_ <= kMaxListed) {
+    if (++num_missing_ <= kMaxMissingListed) {
       missing_ += c10::str(missing_.empty() ? "" : ", ", "'", name, "' ",
                            buffer.sizes());
     }

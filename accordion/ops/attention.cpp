@@ -154,8 +154,8 @@ bool is_tiled(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
          (fits && pairs && detail::can_multiply(q.scalar_type()));
 }
 
-void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  int64_t window) {
+void check_attention(const at::Tensor& q, const at::Tensor& k,
+                     const at::Tensor& v, int64_t window) {
   TORCH_CHECK_VALUE(window > 0, "[causal_attention] window is ", window,
                     ": a position sees itself at least, which is 1.");
   TORCH_CHECK_VALUE(
@@ -172,7 +172,7 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, int64_t window) {
-  check_shapes(q, k, v, window);
+  check_attention(q, k, v, window);
   if (detail::has_kernel({q, k, v}) && q.scalar_type() == at::kHalf) {
     // [Note: matmuls in fp16]
     return causal_attention(q.to(at::kFloat), k.to(at::kFloat),
@@ -188,7 +188,7 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k,
 
 Operand recomputed_attention(const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, int64_t window) {
-  check_shapes(q, k, v, window);
+  check_attention(q, k, v, window);
   if (!is_tiled(q, k, v, window)) {
     return causal_attention(q, k, v, window).flatten(2);
   }

@@ -23,7 +23,7 @@ at::Tensor widened(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
 }
 
-at::Tensor rotated(const at::Tensor& x, const RopeTable& table) {
+at::Tensor rotated_halves(const at::Tensor& x, const RopeTable& table) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor cos = table.cos.unsqueeze(1).to(x.scalar_type());
   const at::Tensor sin = table.sin.unsqueeze(1).to(x.scalar_type());
@@ -64,7 +64,7 @@ at::Tensor gelu(const at::Tensor& x, GeluForm form, const at::Tensor& bias) {
 
 std::pair<at::Tensor, at::Tensor> rope(const at::Tensor& q, const at::Tensor& k,
                                        const RopeTable& table) {
-  return {rotated(q, table), rotated(k, table)};
+  return {rotated_halves(q, table), rotated_halves(k, table)};
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

@@ -113,8 +113,8 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   }
 };
 
-void check_shapes(at::IntArrayRef logits, const at::Tensor& targets,
-                  double divisor) {
+void check_loss(at::IntArrayRef logits, const at::Tensor& targets,
+                double divisor) {
   TORCH_CHECK_VALUE(
       logits.size() == 2 && targets.dim() == 1 &&
           targets.size(0) == logits[0] && targets.scalar_type() == at::kLong,
@@ -138,7 +138,7 @@ void check_targets(const at::Tensor& targets, int64_t classes) {
 
 CrossEntropy run(const at::Tensor& logits, const at::Tensor& targets,
                  double divisor, bool in_place) {
-  check_shapes(logits.sizes(), targets, divisor);
+  check_loss(logits.sizes(), targets, divisor);
   if (!detail::has_kernel({logits}) || targets.device() != logits.device()) {
     return composite::cross_entropy(logits, targets, divisor);
   }
@@ -168,7 +168,7 @@ double detail::gradient_factor(at::ScalarType dtype, double divisor) {
 
 void detail::check_cross_entropy(int64_t rows, int64_t classes,
                                  const at::Tensor& targets, double divisor) {
-  check_shapes({rows, classes}, targets, divisor);
+  check_loss({rows, classes}, targets, divisor);
   if (targets.device().is_cpu()) {
     check_targets(targets.contiguous(), classes);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -66,6 +67,11 @@ T* write(const at::Tensor& tensor) {
 /// Rows that make a task worth handing to a thread.
 inline int64_t rows_per_task(int64_t row_numel) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, row_numel));
+}
+
+/// How LibTorch's own operators take an argument that may be missing.
+inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 }  // namespace accordion::ops::detail

@@ -19,8 +19,8 @@ using detail::write;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor forward_of(const at::Tensor& x, const at::Tensor& bias,
-                      GeluForm form) {
+at::Tensor gelu_forward(const at::Tensor& x, const at::Tensor& bias,
+                        GeluForm form) {
   // Without a bias an element is a row.
   const int64_t width = bias.defined() ? x.size(-1) : 1;
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
@@ -45,10 +45,10 @@ at::Tensor forward_of(const at::Tensor& x, const at::Tensor& bias,
 /// Gradients of x and, in fp32 where there is one, of the bias. Each task sums
 /// its own rows of the bias's; the tasks are added in order, so that a given
 /// number of threads gives the same bits each time.
-std::pair<at::Tensor, at::Tensor> backward_of(const at::Tensor& x,
-                                              const at::Tensor& bias,
-                                              const at::Tensor& dy,
-                                              GeluForm form) {
+std::pair<at::Tensor, at::Tensor> gelu_backward(const at::Tensor& x,
+                                                const at::Tensor& bias,
+                                                const at::Tensor& dy,
+                                                GeluForm form) {
   const int64_t width = bias.defined() ? x.size(-1) : 1;
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
   const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
@@ -91,16 +91,16 @@ struct GeluFunction : torch::autograd::Function<GeluFunction> {
     }
     ctx->save_for_backward(saved);
     ctx->saved_data["form"] = form;
-    return forward_of(x, bias.value_or(at::Tensor()),
-                      static_cast<GeluForm>(form));
+    return gelu_forward(x, bias.value_or(at::Tensor()),
+                        static_cast<GeluForm>(form));
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor bias = saved.size() > 1 ? saved[1] : at::Tensor();
     const auto [dx, dbias] =
-        backward_of(saved[0], bias, gradients[0].contiguous(),
-                    static_cast<GeluForm>(ctx->saved_data["form"].toInt()));
+        gelu_backward(saved[0], bias, gradients[0].contiguous(),
+                      static_cast<GeluForm>(ctx->saved_data["form"].toInt()));
     return {dx, dbias.defined() ? dbias.to(bias.scalar_type()) : at::Tensor(),
             at::Tensor()};
   }

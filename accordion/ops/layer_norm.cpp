@@ -37,7 +37,7 @@ struct Inputs {
 
 /// The norm of stream + branch, written to `sum`; or of stream, where `branch`
 /// is undefined.
-at::Tensor forward_of(const Inputs& in, const at::Tensor& sum) {
+at::Tensor layer_norm_forward(const Inputs& in, const at::Tensor& sum) {
   const int64_t width = in.stream.size(-1);
   const int64_t rows = in.stream.numel() / std::max<int64_t>(1, width);
   at::Tensor y = at::empty_like(in.stream);
@@ -70,9 +70,9 @@ struct Gradients {
 /// `elsewhere`, where defined, is another gradient of x, to be added. Each task
 /// sums its own rows of the parameters'; the tasks are added in order, so that
 /// a given number of threads gives the same bits each time.
-Gradients backward_of(const at::Tensor& x, const at::Tensor& weight,
-                      bool has_bias, const at::Tensor& dy,
-                      const at::Tensor& elsewhere, float eps) {
+Gradients layer_norm_backward(const at::Tensor& x, const at::Tensor& weight,
+                              bool has_bias, const at::Tensor& dy,
+                              const at::Tensor& elsewhere, float eps) {
   const int64_t width = x.size(-1);
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
   const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
@@ -119,7 +119,7 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
                     .bias = bias.value_or(at::Tensor()),
                     .eps = static_cast<float>(eps)};
     const at::Tensor sum = branch ? at::empty_like(in.stream) : in.stream;
-    at::Tensor y = forward_of(in, sum);
+    at::Tensor y = layer_norm_forward(in, sum);
     ctx->save_for_backward({sum, weight});
     ctx->saved_data["eps"] = eps;
     ctx->saved_data["has_branch"] = branch.has_value();
@@ -133,11 +133,11 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
     const bool has_branch = ctx->saved_data["has_branch"].toBool();
     Gradients result{.x = gradients[0], .weight = {}, .bias = {}};
     if (gradients[1].defined()) {
-      result =
-          backward_of(saved[0], saved[1], ctx->saved_data["has_bias"].toBool(),
-                      gradients[1].contiguous(),
-                      result.x.defined() ? result.x.contiguous() : result.x,
-                      static_cast<float>(ctx->saved_data["eps"].toDouble()));
+      result = layer_norm_backward(
+          saved[0], saved[1], ctx->saved_data["has_bias"].toBool(),
+          gradients[1].contiguous(),
+          result.x.defined() ? result.x.contiguous() : result.x,
+          static_cast<float>(ctx->saved_data["eps"].toDouble()));
     }
     const auto rounded = [&saved](const at::Tensor& gradient) {
       return gradient.defined() ? gradient.to(saved[1].scalar_type())
@@ -147,10 +147,6 @@ struct AddLayerNorm : torch::autograd::Function<AddLayerNorm> {
             rounded(result.weight), rounded(result.bias), at::Tensor()};
   }
 };
-
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
 
 void check_parameter(const char* name, const at::Tensor& parameter,
                      const at::Tensor& x) {
@@ -186,8 +182,9 @@ NormedSum add_layer_norm(const at::Tensor& stream, const at::Tensor& branch,
     const at::Tensor sum = branch.defined() ? stream + branch : stream;
     return {sum, composite::layer_norm(sum, weight, bias, eps)};
   }
-  const variable_list results = AddLayerNorm::apply(
-      stream, if_defined(branch), weight, if_defined(bias), eps);
+  const variable_list results =
+      AddLayerNorm::apply(stream, detail::if_defined(branch), weight,
+                          detail::if_defined(bias), eps);
   return {results[0], results[1]};
 }
 

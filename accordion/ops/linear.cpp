@@ -63,10 +63,6 @@ at::Tensor product(const at::Tensor& rows, const at::Tensor& weight,
   return bias ? at::addmm(*bias, rows, weight.t()) : rows.mm(weight.t());
 }
 
-std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
 at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
@@ -259,10 +255,8 @@ bool linear_uses_onednn() {
 
 at::Tensor detail::onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                                  const at::Tensor& bias) {
-  variable_list parameters = {weight};
-  if (bias.defined()) {
-    parameters.push_back(bias);
-  }
+  const variable_list parameters =
+      bias.defined() ? variable_list{weight, bias} : variable_list{weight};
   return Linears::apply(x, at::TensorList(parameters), int64_t{1}, Operand(x),
                         /*onednn=*/true)[0];
 }
@@ -289,7 +283,8 @@ std::vector<at::Tensor> linears(const Operand& operand,
                               linear_uses_onednn());
   }
   if (layers.size() == 1) {
-    return {at::linear(x, layers[0].weight, if_defined(layers[0].bias))};
+    return {
+        at::linear(x, layers[0].weight, detail::if_defined(layers[0].bias))};
   }
   std::vector<at::Tensor> results;
   for (const auto& [weight, bias] : layers) {

@@ -25,11 +25,11 @@ using torch::autograd::variable_list;
 /// another gradient of x, to be added. Each task sums its own rows of the
 /// weight's; the tasks are added in order, so that a given number of threads
 /// gives the same bits each time.
-std::pair<at::Tensor, at::Tensor> backward_of(const at::Tensor& x,
-                                              const at::Tensor& weight,
-                                              const at::Tensor& dy,
-                                              const at::Tensor& elsewhere,
-                                              float eps) {
+std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& x,
+                                                    const at::Tensor& weight,
+                                                    const at::Tensor& dy,
+                                                    const at::Tensor& elsewhere,
+                                                    float eps) {
   const int64_t width = x.size(-1);
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
   const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
@@ -56,9 +56,9 @@ std::pair<at::Tensor, at::Tensor> backward_of(const at::Tensor& x,
 
 /// The norm of stream + branch, written to `sum`; or of stream, where `branch`
 /// is undefined.
-at::Tensor forward_of(const at::Tensor& stream, const at::Tensor& branch,
-                      const at::Tensor& weight, const at::Tensor& sum,
-                      float eps) {
+at::Tensor rms_norm_forward(const at::Tensor& stream, const at::Tensor& branch,
+                            const at::Tensor& weight, const at::Tensor& sum,
+                            float eps) {
   const int64_t width = stream.size(-1);
   const int64_t rows = stream.numel() / std::max<int64_t>(1, width);
   at::Tensor y = at::empty_like(stream);
@@ -91,7 +91,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const at::Tensor x = stream.contiguous();
     const at::Tensor other = branch ? branch->contiguous() : at::Tensor();
     const at::Tensor sum = branch ? at::empty_like(x) : x;
-    at::Tensor y = forward_of(x, other, weight, sum, static_cast<float>(eps));
+    at::Tensor y =
+        rms_norm_forward(x, other, weight, sum, static_cast<float>(eps));
     ctx->save_for_backward({sum, weight});
     ctx->saved_data["eps"] = eps;
     ctx->saved_data["has_branch"] = branch.has_value();
@@ -105,10 +106,10 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     at::Tensor dsum = gradients[0];
     at::Tensor dweight;
     if (gradients[1].defined()) {
-      std::tie(dsum, dweight) =
-          backward_of(saved[0], saved[1], gradients[1].contiguous(),
-                      dsum.defined() ? dsum.contiguous() : dsum,
-                      static_cast<float>(ctx->saved_data["eps"].toDouble()));
+      std::tie(dsum, dweight) = rms_norm_backward(
+          saved[0], saved[1], gradients[1].contiguous(),
+          dsum.defined() ? dsum.contiguous() : dsum,
+          static_cast<float>(ctx->saved_data["eps"].toDouble()));
       dweight = dweight.to(saved[1].scalar_type());
     }
     return {dsum, has_branch ? dsum : at::Tensor(), dweight, at::Tensor()};

@@ -14,7 +14,7 @@ namespace accordion {
 
 namespace {
 
-void check_options(const AdamWOptions& options) {
+void check_adamw_options(const AdamWOptions& options) {
   TORCH_CHECK_VALUE(options.lr >= 0, "[AdamW] lr is ", options.lr,
                     "; give 0 or more");
   TORCH_CHECK_VALUE(options.beta1 >= 0 && options.beta1 < 1 &&
@@ -58,7 +58,7 @@ bool has_gradient(const LocalParameter& piece) {
 
 AdamW::AdamW(torch::nn::Module& root, AdamWOptions options)
     : root_(root), options_(std::move(options)) {
-  check_options(options_);
+  check_adamw_options(options_);
   check_rounding(root_, options_);
   const at::NoGradGuard no_grad;
   add_new_shards();

@@ -107,7 +107,7 @@ std::unordered_map<const c10::TensorImpl*, std::int64_t> places_in_registration(
 }
 
 /// What a norm that is not finite comes from.
-std::string describe_fault(const std::optional<std::string>& unit) {
+std::string describe_faulty_unit(const std::optional<std::string>& unit) {
   if (!unit) {
     return "every gradient is finite, but their powers overflow";
   }
@@ -194,7 +194,7 @@ double clip_grad_norm_(torch::nn::Module& root, double max_norm,
       });
   const double norm = global_norm(sum, norm_type, ranks, "clip_grad_norm_");
   if (error_if_nonfinite && !std::isfinite(norm)) {
-    const std::string fault = describe_fault(first_nonfinite_unit(root));
+    const std::string fault = describe_faulty_unit(first_nonfinite_unit(root));
     TORCH_CHECK_VALUE(false, "[clip_grad_norm_] the norm of the gradients is ",
                       norm, ": ", fault,
                       ". Look for a learning rate that is too high, or bad "

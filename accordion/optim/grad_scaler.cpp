@@ -29,7 +29,7 @@ bool in_range(double scale) {
   return scale >= kSmallestScale && scale <= kLargestScale;
 }
 
-void check_options(const GradScalerOptions& options) {
+void check_scaler_options(const GradScalerOptions& options) {
   TORCH_CHECK_VALUE(in_range(options.init_scale), "[GradScaler] init_scale is ",
                     options.init_scale, "; give 2^-126 to 2^126");
   TORCH_CHECK_VALUE(
@@ -107,7 +107,7 @@ std::string describe_fault(const torch::nn::Module& root) {
 
 GradScaler::GradScaler(torch::nn::Module& root, GradScalerOptions options)
     : root_(root), options_(options), state_{.scale = options.init_scale} {
-  check_options(options_);
+  check_scaler_options(options_);
   check_dtypes(root_);
 }
 

@@ -43,9 +43,9 @@ struct OffloadedArrays {
 };
 
 /// Adds what a rank keeps of a section from step to step.
-void add_section(MemoryByKind& memory, const Section& section,
-                 const TrainConfig& config, const FsdpOptions& options,
-                 int ranks, OffloadedArrays& offloaded) {
+void add_section_memory(MemoryByKind& memory, const Section& section,
+                        const TrainConfig& config, const FsdpOptions& options,
+                        int ranks, OffloadedArrays& offloaded) {
   const std::int64_t piece =
       section.numel_per_rank * element_bytes(section.stored_dtype);
   const bool cut = ranks == 1 || section.placement == Placement::Shard;
@@ -104,7 +104,7 @@ class Buffers {
   std::multiset<std::int64_t> free_;
 };
 
-std::vector<Microbatch> passes_of(const TrainConfig& config) {
+std::vector<Microbatch> planned_passes_of(const TrainConfig& config) {
   if (config.train.grad_accumulation == 1) {
     return {Microbatch::Only};
   }
@@ -129,7 +129,7 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
          discover_units(*module, placement_rule(options))) {
       const UnitLayout layout = layout_of(unit, options.precision, ranks);
       for (const Section& section : layout.sections()) {
-        add_section(memory, section, config, options, ranks, offloaded);
+        add_section_memory(memory, section, config, options, ranks, offloaded);
       }
     }
   }
@@ -145,7 +145,7 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
   Buffers parameters;
   Buffers gradients;
   Buffers gradient_shards;
-  for (const Microbatch microbatch : passes_of(config)) {
+  for (const Microbatch microbatch : planned_passes_of(config)) {
     const StepSchedule schedule =
         planned_schedule(model, options, axes, microbatch);
     std::vector<std::int64_t> whole;
