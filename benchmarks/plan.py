@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from harness.bench import bench
-from harness.cells import SHAPES, scaling_cells
+from harness.cells import SHAPES, of_width
 from harness.trainers import MEMORY_OPTIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ STRATEGIES = ("full_shard", "shard_grad_op", "shard_optimizer", "no_shard", "hyb
 OPTIONS = {"": {}, "accumulated-2": {"train.grad_accumulation": 2}} | {
     name: keys for name, keys in MEMORY_OPTIONS.items() if not name.endswith("offloaded")}
 STATE = ("sharded_parameters", "unsharded_parameters", "gradients", "optimizer", "communication_buffers")
-CELLS = {**SHAPES, "width256": lambda: scaling_cells("width", ["fp32"])[0]}  # a width that no calibration measures as a model
+CELLS = {**SHAPES, "width384": lambda: of_width(384), "width768": lambda: of_width(768)}  # widths that no calibration takes
 MIB = 1 << 20
 
 

@@ -77,9 +77,9 @@ void add_calibrate(CLI::App& bench, int& exit_code) {
   auto flags = std::make_shared<CalibrateFlags>();
   CLI::App* const command = bench.add_subcommand(
       "calibrate",
-      "Measure this host in a minute and a half, all ranks at once: products, "
-      "attention, layers, optimizer and collectives, as a cluster that the "
-      "planner reads");
+      "Measure this host in a minute, all ranks at once: products, attention, "
+      "collectives and steps of small models, as a cluster that the planner "
+      "reads");
   command
       ->add_option("--nproc", flags->num_ranks,
                    "Ranks to start on this host (default 1)")

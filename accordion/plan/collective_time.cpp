@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace accordion::plan {
 namespace {
@@ -24,6 +25,30 @@ double ring_latency(const GroupShape& group, const Cluster& cluster) {
   return (group.ranks - 1 - std::max(0, across - 1)) *
              cluster.inside.latency_s +
          std::max(0, across - 1) * cluster.between.latency_s;
+}
+
+/// As a calibration found it on as many ranks of one host.
+std::optional<double> measured_time(MeasuredKind kind, double bytes,
+                                    ComputeType wire, const GroupShape& group,
+                                    const Cluster& cluster) {
+  if (group.ranks != cluster.gpus_per_host || group.hosts() > 1 ||
+      group.ranks <= 1 || bytes <= 0.0) {
+    return std::nullopt;
+  }
+  const auto per_s =
+      rate_at(cluster.gpu.measured, kind, wire, {bytes, 1.0, 1.0});
+  return per_s ? std::optional(bytes / *per_s) : std::nullopt;
+}
+
+double ring_reduce_time(double bytes, const GroupShape& group,
+                        const Cluster& cluster) {
+  Cluster reducing = cluster;
+  for (LinkType* link : {&reducing.inside, &reducing.between}) {
+    if (link->reduce_bytes_per_s > 0.0) {
+      link->bytes_per_s = link->reduce_bytes_per_s;
+    }
+  }
+  return ring_time(bytes, group, reducing);
 }
 
 }  // namespace
@@ -66,24 +91,31 @@ double ring_time(double bytes, const GroupShape& group,
          ring_latency(group, cluster);
 }
 
-double reduce_time(double bytes, const GroupShape& group,
+double gather_time(double bytes, ComputeType wire, const GroupShape& group,
                    const Cluster& cluster) {
-  Cluster reducing = cluster;
-  for (LinkType* link : {&reducing.inside, &reducing.between}) {
-    if (link->reduce_bytes_per_s > 0.0) {
-      link->bytes_per_s = link->reduce_bytes_per_s;
-    }
-  }
-  return ring_time(bytes, group, reducing);
+  const auto measured =
+      measured_time(MeasuredKind::Gather, bytes, wire, group, cluster);
+  return measured ? *measured : ring_time(bytes, group, cluster);
 }
 
-double all_reduce_time(double bytes, const GroupShape& group,
+double reduce_time(double bytes, ComputeType wire, const GroupShape& group,
+                   const Cluster& cluster) {
+  const auto measured =
+      measured_time(MeasuredKind::Reduce, bytes, wire, group, cluster);
+  return measured ? *measured : ring_reduce_time(bytes, group, cluster);
+}
+
+double all_reduce_time(double bytes, ComputeType wire, const GroupShape& group,
                        const Cluster& cluster) {
   if (group.ranks <= 1 || bytes <= 0.0) {
     return 0.0;
   }
-  const double ring =
-      reduce_time(bytes, group, cluster) + ring_time(bytes, group, cluster);
+  if (const auto measured =
+          measured_time(MeasuredKind::AllReduce, bytes, wire, group, cluster)) {
+    return *measured;
+  }
+  const double ring = ring_reduce_time(bytes, group, cluster) +
+                      ring_time(bytes, group, cluster);
   const double levels = std::ceil(std::log2(std::max(2, group.hosts())));
   const double tree =
       2.0 * bytes / ring_rate(group, cluster) +

@@ -35,13 +35,22 @@ struct GroupShape {
 [[nodiscard]] double ring_time(double bytes, const GroupShape& group,
                                const Cluster& cluster);
 
-/// The same of a reduce-scatter where links reduce at a rate of their own.
-[[nodiscard]] double reduce_time(double bytes, const GroupShape& group,
+/// Of an all-gather of parameters into `bytes` of `wire`, as long as a
+/// calibration of as many ranks of one host found, else ring_time.
+[[nodiscard]] double gather_time(double bytes, ComputeType wire,
+                                 const GroupShape& group,
                                  const Cluster& cluster);
 
-/// Of an all-reduce of `bytes`: two rings, or a tree over hosts, up and down,
-/// whichever is faster; 0 for one rank.
-[[nodiscard]] double all_reduce_time(double bytes, const GroupShape& group,
+/// The same of a reduce-scatter; else ring_time where links may reduce at a
+/// rate of their own.
+[[nodiscard]] double reduce_time(double bytes, ComputeType wire,
+                                 const GroupShape& group,
+                                 const Cluster& cluster);
+
+/// Of an all-reduce of `bytes`, as long as a calibration found, else two rings,
+/// or a tree over hosts, up and down, whichever is faster; 0 for one rank.
+[[nodiscard]] double all_reduce_time(double bytes, ComputeType wire,
+                                     const GroupShape& group,
                                      const Cluster& cluster);
 
 /// Of sending `bytes` to a rank `distance` ranks away.

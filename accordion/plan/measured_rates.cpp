@@ -12,8 +12,9 @@
 namespace accordion::plan {
 namespace {
 
-constexpr std::array<std::string_view, 4> kKinds = {"product", "attention",
-                                                    "elementwise", "optimizer"};
+constexpr std::array<std::string_view, 7> kKinds = {
+    "product", "attention", "step",      "optimizer",
+    "gather",  "reduce",    "all_reduce"};
 constexpr std::array<std::string_view, 4> kTypes = {"fp32", "fp16", "bf16",
                                                     "fp8"};
 

@@ -13,10 +13,17 @@ namespace accordion::plan {
 
 /// What was measured, and so what sizes and rate mean.
 enum class MeasuredKind : std::uint8_t {
-  Product,      ///< sizes: rows, inner, columns, in any order; FLOP/s
-  Attention,    ///< sizes: sequence length, head dim; FLOP/s
-  Elementwise,  ///< sizes: bytes of an operator; bytes/s
-  Optimizer,    ///< sizes: parameters that a rank steps; bytes/s
+  Product,    ///< sizes: rows, inner, columns, in any order; FLOP/s
+  Attention,  ///< sizes: sequence length, head dim; FLOP/s
+  /// Sizes: tokens of a rank, hidden size; seconds that the operators of a step
+  /// take alone, a second of its computation.
+  Step,
+  Optimizer,  ///< sizes: parameters that a rank steps; bytes/s
+  /// Over all ranks of a host, by the dtype on the wire. Sizes: bytes of a
+  /// unit; bytes/s.
+  Gather,
+  Reduce,
+  AllReduce,
 };
 [[nodiscard]] std::string_view to_string(MeasuredKind kind);
 /// Throws std::invalid_argument that names the nearest one known

@@ -78,19 +78,12 @@ std::optional<double> measured_time(const Operator& op,
       per_s = rate(MeasuredKind::Attention, {op.columns, op.inner, 1.0});
       break;
     case OperatorKind::Elementwise:
-      per_s = rate(MeasuredKind::Elementwise, {op.bytes, 1.0, 1.0});
-      return per_s ? std::optional(op.bytes / *per_s) : std::nullopt;
+      return std::nullopt;
   }
   return per_s ? std::optional(op.flops / *per_s) : std::nullopt;
 }
 
-}  // namespace
-
-double memory_time(double bytes, const GpuType& gpu) {
-  return bytes / (gpu.memory_bytes_per_s * gpu.memory_efficiency);
-}
-
-double operator_time(const Operator& op, const OperatorMachine& machine) {
+double time_alone(const Operator& op, const OperatorMachine& machine) {
   if (const auto seconds = measured_time(op, machine)) {
     return *seconds;
   }
@@ -104,6 +97,16 @@ double operator_time(const Operator& op, const OperatorMachine& machine) {
       return memory_time(op.bytes, machine.gpu) + launches;
   }
   return launches;
+}
+
+}  // namespace
+
+double memory_time(double bytes, const GpuType& gpu) {
+  return bytes / (gpu.memory_bytes_per_s * gpu.memory_efficiency);
+}
+
+double operator_time(const Operator& op, const OperatorMachine& machine) {
+  return time_alone(op, machine) / machine.pace;
 }
 
 double total_time(std::span<const Operator> operators,

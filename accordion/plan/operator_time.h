@@ -15,6 +15,8 @@ struct OperatorMachine {
   GpuType gpu;
   SoftwareStack stack;
   ComputeType compute = ComputeType::Bf16;
+  /// Seconds of operators, as they take alone, in a second of a step.
+  double pace = 1.0;
 };
 
 /// Seconds that an operator takes: a roofline, the time of its arithmetic or

@@ -30,6 +30,9 @@ class PassClock {
   const UnitTimes& times_of(const Action& action) const {
     return times_[static_cast<std::size_t>(action.unit)];
   }
+  /// Collectives that take the whole device begin where the program is, one
+  /// behind the other.
+  bool one_at_a_time() const { return collective_share_ > 0.5; }
   void begin_compute(const Action& action, double ready, double seconds);
   void end_compute();
   double stretched(double begin, double seconds) const;
@@ -116,7 +119,8 @@ void PassClock::gather(const Action& action) {
 
 void PassClock::reduce(const Action& action, double seconds, double& links) {
   double& reduced = reduced_[static_cast<std::size_t>(action.unit)];
-  const double ready = action.kind == ActionKind::Reduce ? compute_ : reduced;
+  const bool now = action.kind == ActionKind::Reduce || one_at_a_time();
+  const double ready = now ? compute_ : reduced;
   if (seconds <= 0.0) {
     reduced = std::max(ready, reduced);
     return;
@@ -175,7 +179,8 @@ void PassClock::apply(const Action& action) {
       reduce(action, times_of(action).reduce, links_);
       return;
     case ActionKind::AllReduce:
-      reduce(action, times_of(action).all_reduce, replicas_);
+      reduce(action, times_of(action).all_reduce,
+             one_at_a_time() ? links_ : replicas_);
       return;
     case ActionKind::FinishReduce:
       if (gradient_slot_[unit] >= 0) {

@@ -163,8 +163,9 @@ void add_optimizer(const PlanRequest& request, TimePlan& time) {
   time.optimizer_s = seconds;
   time.step_s += seconds;
   if (keeps_whole_copy(request.strategy.sharding)) {
-    const double gather = ring_time(
+    const double gather = gather_time(
         params_of_rank(request) * precision.gather_bytes,
+        precision.wire_type(precision.gather_bytes),
         shard_group(request.strategy, request.cluster), request.cluster);
     time.gather_s += gather;
     time.exposed_gather_s += gather;

@@ -40,6 +40,7 @@ std::vector<SoftwareStack> make_stacks() {
   // A checkpointed call runs its function again to the end.
   accordion.recompute_stops_early = false;
   accordion.fused_loss = true;
+  accordion.lone_ranks_use_slots = true;
   return {accordion, fsdp2, torchtune, fms, foundry, megatron, deepspeed};
 }
 

@@ -21,6 +21,9 @@ struct SoftwareStack {
   /// (FSDP2); else tensors are views of one flat buffer (FSDP1) or of slots
   /// (ours).
   bool copies_around_collectives = false;
+  /// Where nothing is sharded, parameters of another dtype than that of
+  /// computation and gradients pass through slots all the same (ours).
+  bool lone_ranks_use_slots = false;
   /// Collectives of gathers and reductions have streams of their own.
   bool separate_streams = true;
   /// What is computed again ends where nothing more is needed: a layer's last

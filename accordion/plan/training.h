@@ -18,7 +18,19 @@ struct Precision {
   int gather_bytes = 2;    ///< of parameters on their way to a computation
   int gradient_bytes = 4;  ///< of gradients that wait for the optimizer
   int reduce_bytes = 4;    ///< of gradients on their way between ranks
+  /// Of sharded gradients on their way between replicas; 0: reduce_bytes.
+  int replica_bytes = 0;
 
+  [[nodiscard]] int bytes_between_replicas() const {
+    return replica_bytes > 0 ? replica_bytes : reduce_bytes;
+  }
+  /// Of what goes between ranks in values of `bytes` each.
+  [[nodiscard]] ComputeType wire_type(int bytes) const {
+    if (bytes == 2) {
+      return compute == ComputeType::Fp16 ? compute : ComputeType::Bf16;
+    }
+    return bytes == 1 ? ComputeType::Fp8 : ComputeType::Fp32;
+  }
   bool operator==(const Precision&) const = default;
 };
 

@@ -16,8 +16,13 @@ namespace accordion::plan {
 namespace {
 
 OperatorMachine machine_of(const PlanRequest& request) {
-  return {request.cluster.gpu, request.stack,
-          request.training.precision.compute};
+  const Training& training = request.training;
+  const ComputeType compute = training.precision.compute;
+  const double tokens = real(training.micro_batch) * real(training.seq_len);
+  return {request.cluster.gpu, request.stack, compute,
+          rate_at(request.cluster.gpu.measured, MeasuredKind::Step, compute,
+                  {tokens, real(request.model.hidden_size), 1.0})
+              .value_or(1.0)};
 }
 
 /// Exposed time of a collective that belongs to a product of `beside` seconds:
@@ -85,6 +90,35 @@ double copy_time(double bytes, const PlanRequest& request) {
   return copies ? memory_time(2.0 * bytes, request.cluster.gpu) : 0.0;
 }
 
+/// What a rank with whole parameters moves between its shards and slots.
+struct LoneCopies {
+  double forward = 0.0;   ///< parameters, cast
+  double backward = 0.0;  ///< the same again, and gradients
+};
+
+LoneCopies lone_copies(double params, const PlanRequest& request, bool kept) {
+  const Strategy& strategy = request.strategy;
+  const Precision& precision = request.training.precision;
+  const bool whole = strategy.sharding == Sharding::NoShard;
+  if (!request.stack.lone_ranks_use_slots ||
+      (!whole && strategy.shard_ranks() > 1)) {
+    return {};
+  }
+  const GpuType& gpu = request.cluster.gpu;
+  const double cast = precision.gather_bytes == precision.parameter_bytes
+                          ? 0.0
+                          : memory_time(params * (precision.parameter_bytes +
+                                                  precision.gather_bytes),
+                                        gpu);
+  if (whole) {
+    return {.forward = cast};
+  }
+  const double gradients = memory_time(
+      params * (precision.reduce_bytes + precision.gradient_bytes), gpu);
+  const bool again = strategy.sharding == Sharding::FullShard && !kept;
+  return {.forward = cast, .backward = gradients + (again ? cast : 0.0)};
+}
+
 struct Collectives {
   double gather = 0.0;
   double gather_backward = 0.0;
@@ -104,17 +138,23 @@ Collectives collectives_of(double params, const PlanRequest& request) {
     Strategy flat = strategy;
     flat.dp_shard = strategy.data_ranks();
     times.all_reduce =
-        all_reduce_time(reduced, shard_group(flat, cluster), cluster);
+        all_reduce_time(reduced, precision.wire_type(precision.reduce_bytes),
+                        shard_group(flat, cluster), cluster);
     return times;
   }
-  times.gather = ring_time(gathered, shard, cluster);
+  const ComputeType gather_type = precision.wire_type(precision.gather_bytes);
+  times.gather = gather_time(gathered, gather_type, shard, cluster);
   times.gather_backward =
       strategy.secondary_shard > 0
-          ? ring_time(gathered, secondary_group(strategy, cluster), cluster)
+          ? gather_time(gathered, gather_type,
+                        secondary_group(strategy, cluster), cluster)
           : times.gather;
-  times.reduce = reduce_time(reduced, shard, cluster);
+  times.reduce = reduce_time(
+      reduced, precision.wire_type(precision.reduce_bytes), shard, cluster);
+  const int replica_bytes = precision.bytes_between_replicas();
   times.all_reduce = all_reduce_time(
-      reduced / shard.ranks, replicate_group(strategy, cluster), cluster);
+      params * replica_bytes / shard.ranks, precision.wire_type(replica_bytes),
+      replicate_group(strategy, cluster), cluster);
   return times;
 }
 
@@ -163,6 +203,9 @@ UnitTimes layer_times(const PlanRequest& request) {
   times.forward += forward_tensor + forward_context;
   times.backward += backward_tensor + backward_context;
   add_collectives(params, request, times);
+  const LoneCopies copies = lone_copies(params, request, /*kept=*/false);
+  times.forward += copies.forward;
+  times.backward += copies.backward;
   return times;
 }
 
@@ -183,6 +226,9 @@ UnitTimes root_times(const PlanRequest& request) {
   times.forward += copy_time(params * precision.gather_bytes, request);
   times.backward_end += copy_time(params * precision.reduce_bytes, request);
   add_collectives(params, request, times);
+  const LoneCopies copies = lone_copies(params, request, /*kept=*/true);
+  times.forward += copies.forward;
+  times.backward_end += copies.backward;
   return times;
 }
 
@@ -224,7 +270,11 @@ ScheduledUnit scheduled(std::string name, double params,
   if (replicated && (last || (!strategy.defer_all_reduce && !waits))) {
     const int pieces =
         strategy.sharding == Sharding::NoShard ? 1 : strategy.shard_ranks();
-    unit.all_reduce_bytes = unit.gradient_bytes / pieces;
+    const bool whole_copies = strategy.sharding == Sharding::NoShard;
+    unit.all_reduce_bytes =
+        bytes(whole_copies ? precision.reduce_bytes
+                           : precision.bytes_between_replicas()) /
+        pieces;
   }
   return unit;
 }

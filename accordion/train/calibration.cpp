@@ -5,22 +5,21 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "accordion/comm/device_mesh.h"
-#include "accordion/plan/layer_operators.h"
-#include "accordion/plan/operator_time.h"
 #include "accordion/plan/plan.h"
 #include "accordion/train/collective_rates.h"
+#include "accordion/train/config_options.h"
 #include "accordion/train/machine_rates.h"
 #include "accordion/train/operator_rates.h"
 #include "accordion/train/plan_request.h"
 #include "accordion/train/rank_agreement.h"
 #include "accordion/train/run_setup.h"
+#include "accordion/train/step_rates.h"
 
 namespace accordion {
 namespace {
@@ -49,7 +48,10 @@ constexpr std::array<std::array<std::int64_t, 2>, 10> kWeights = {
      {2048, 2048},
      {512, 8192}}};
 constexpr std::array<std::int64_t, 3> kRows = {256, 1024, 4096};
+/// Larger ones are as fast as these, and take long.
+constexpr double kMostProductFlops = 30e9;
 std::vector<ProductSize> product_sizes(double most_flops) {
+  most_flops = std::min(most_flops, kMostProductFlops);
   std::vector<ProductSize> sizes;
   for (const auto& [inner, columns] : kWeights) {
     for (const std::int64_t rows : kRows) {
@@ -74,25 +76,28 @@ constexpr std::array<AttentionSize, 8> kAttentions = {{{64, 64},
                                                        {512, 128},
                                                        {1024, 64}}};
 
-/// Batch and sequence, and a width with heads of 64 and a feed-forward of 2.7
-/// times the width.
-struct LayerSize {
+/// Sequences of a rank and their length, and a decoder of some layers with
+/// heads of 64 and a feed-forward of 2.7 times the width.
+struct ModelSize {
   std::int64_t batch;
   std::int64_t seq_len;
   std::int64_t width;
+  std::int64_t layers;
+  bool sums_whole = false;  ///< also without shards, for the all-reduce
 };
-constexpr std::array<LayerSize, 7> kLayers = {{{4, 128, 128},
-                                               {4, 256, 256},
-                                               {1, 256, 512},
-                                               {4, 256, 512},
-                                               {2, 128, 1024},
-                                               {4, 256, 1024},
-                                               {2, 256, 2048}}};
+constexpr std::array<ModelSize, 7> kModels = {{{4, 128, 128, 4, true},
+                                               {4, 256, 256, 4},
+                                               {1, 256, 512, 4, true},
+                                               {4, 256, 512, 4},
+                                               {2, 128, 1024, 3, true},
+                                               {4, 256, 1024, 2},
+                                               {2, 256, 2048, 1}}};
 
 /// Of forward and backward of its products.
-double product_flops(const LayerSize& size) {
+double product_flops(const ModelSize& size) {
   constexpr double kMatrices = 4.0 + 3.0 * 43 / 16;
-  return 6.0 * kMatrices * static_cast<double>(size.batch * size.seq_len) *
+  return 6.0 * kMatrices *
+         static_cast<double>(size.layers * size.batch * size.seq_len) *
          static_cast<double>(size.width * size.width);
 }
 
@@ -100,11 +105,11 @@ double product_flops(const LayerSize& size) {
 /// gradient for its norm and scaling it, and one pass over all.
 constexpr double kOptimizerBytes = 5.0 * 4.0 + 2.0 * 4.0 + 2.0 * 8.0;
 
-LlamaConfig layer_config(const LayerSize& size) {
+LlamaConfig llama_config(const ModelSize& size) {
   LlamaConfig config;
   config.hidden_size = size.width;
   config.intermediate_size = size.width * 43 / 16;
-  config.num_hidden_layers = 1;
+  config.num_hidden_layers = size.layers;
   config.num_attention_heads = std::max<std::int64_t>(1, size.width / 64);
   config.num_key_value_heads = config.num_attention_heads;
   config.head_dim = size.width / config.num_attention_heads;
@@ -113,49 +118,58 @@ LlamaConfig layer_config(const LayerSize& size) {
   return config;
 }
 
+TrainConfig train_config(const ModelSize& size, ComputeType type,
+                         const char* strategy) {
+  TrainConfig config;
+  config.data.seq_len = size.seq_len;
+  config.train.batch_size = size.batch;
+  config.fsdp.strategy = strategy;
+  config.fsdp.param_dtype = plan::to_string(type);
+  return config;
+}
+
 class Calibration {
  public:
-  Calibration(Communicator& world, const CalibrationOptions& options,
+  Calibration(const DeviceMesh& mesh, const CalibrationOptions& options,
               plan::Cluster& cluster)
-      : world_(world),
+      : mesh_(mesh),
         options_(options),
         timer_(options.seconds_each),
         cluster_(cluster) {}
 
   void run() {
-    // Twice, some seconds apart: what disturbs one measurement only slows it.
-    for (int round = 0; round < 2; ++round) {
+    for (const ComputeType type : kTypes) {
+      measure_products(type);
+      measure_attention(type);
+    }
+    // All before any of them is used: predictions must not know them.
+    std::vector<MeasuredRate> of_steps;
+    for (const ModelSize& size : kModels) {
       for (const ComputeType type : kTypes) {
-        measure_products(type);
-        measure_attention(type);
+        if (product_flops(size) <= options_.most_flops) {
+          measure_full_shard(size, type, of_steps);
+        }
+        if (size.sums_whole && product_flops(size) <= options_.most_flops) {
+          measure_no_shard(size, type, of_steps);
+        }
       }
     }
-    for (const ComputeType type : kTypes) {
-      measure_layers(type);
-    }
-    measure_optimizer();
+    cluster_.gpu.measured.insert(cluster_.gpu.measured.end(), of_steps.begin(),
+                                 of_steps.end());
   }
 
  private:
   /// Mean over ranks: the same on all of them.
   double agreed(double seconds) {
-    return sum_over_ranks(world_, std::vector{seconds}, "calibration")[0] /
-           world_.world_size();
+    return sum_over_ranks(mesh_.world(), std::vector{seconds},
+                          "calibration")[0] /
+           mesh_.world_size();
   }
 
-  /// Keeps the faster of two measurements of one thing.
   void add(MeasuredKind kind, ComputeType type, std::array<double, 3> sizes,
-           double work, double seconds) {
-    for (MeasuredRate& rate : cluster_.gpu.measured) {
-      if (rate.kind == kind && rate.compute == type && rate.sizes == sizes) {
-        rate.per_s = std::max(rate.per_s, work / seconds);
-        return;
-      }
-    }
-    cluster_.gpu.measured.push_back({.kind = kind,
-                                     .compute = type,
-                                     .sizes = sizes,
-                                     .per_s = work / seconds});
+           double per_s) {
+    cluster_.gpu.measured.push_back(
+        {.kind = kind, .compute = type, .sizes = sizes, .per_s = per_s});
   }
 
   void measure_products(ComputeType type) {
@@ -165,8 +179,8 @@ class Calibration {
                                 static_cast<double>(inner),
                                 static_cast<double>(columns)};
       add(MeasuredKind::Product, type, sizes,
-          6.0 * sizes[0] * sizes[1] * sizes[2],
-          agreed(timer_.linear(rows, inner, columns, scalar_type(type))));
+          6.0 * sizes[0] * sizes[1] * sizes[2] /
+              agreed(timer_.linear(rows, inner, columns, scalar_type(type))));
     }
   }
 
@@ -180,76 +194,74 @@ class Calibration {
       const double flops = 3.5 * 4.0 * scores * static_cast<double>(head_dim);
       add(MeasuredKind::Attention, type,
           {static_cast<double>(seq_len), static_cast<double>(head_dim), 1.0},
-          flops,
-          agreed(
-              timer_.attention(seq_len, heads, head_dim, scalar_type(type))));
+          flops / agreed(timer_.attention(seq_len, heads, head_dim,
+                                          scalar_type(type))));
     }
   }
 
-  /// What a layer takes beyond products and attention.
-  void measure_layers(ComputeType type) {
-    std::vector<MeasuredRate> rates;
-    for (const LayerSize& size : kLayers) {
-      if (product_flops(size) > options_.most_flops) {
-        continue;
-      }
-      const LlamaConfig config = layer_config(size);
-      const auto once = [&] {
-        return agreed(
-            timer_.layer(config, size.batch, size.seq_len, scalar_type(type)));
-      };
-      const double seconds = std::min(once(), once());
-      rates.push_back(elementwise_rate(config, size, type, seconds));
+  /// The parts of a step, beside what the planner makes of its operators.
+  void measure_full_shard(const ModelSize& size, ComputeType type,
+                          std::vector<MeasuredRate>& rates) {
+    const LlamaConfig model = llama_config(size);
+    const TrainConfig config = train_config(size, type, "full_shard");
+    const StepRates step =
+        measure_steps(config, model, mesh_, options_.seconds_of_steps);
+    const plan::TimePlan alone =
+        plan::make_plan(plan_request(model, config, mesh_.axes(), cluster_))
+            .time;
+    rates.push_back(
+        {.kind = MeasuredKind::Step,
+         .compute = type,
+         .sizes = {static_cast<double>(size.batch * size.seq_len),
+                   static_cast<double>(size.width), 1.0},
+         .per_s = (alone.forward_s + alone.backward_s - alone.contention_s) /
+                  step.compute});
+    if (mesh_.world_size() > 1) {
+      const double unit = layer_bytes(model, type);
+      add_collective(MeasuredKind::Gather, type, unit, step.gathered_bytes,
+                     step.gather, rates);
+      add_collective(MeasuredKind::Reduce, type, unit, step.reduced_bytes,
+                     step.reduce, rates);
     }
-    cluster_.gpu.measured.insert(cluster_.gpu.measured.end(), rates.begin(),
-                                 rates.end());
+    const double stepped =
+        static_cast<double>(model.numel()) / mesh_.world_size();
+    rates.push_back({.kind = MeasuredKind::Optimizer,
+                     .compute = ComputeType::Fp32,
+                     .sizes = {stepped, 1.0, 1.0},
+                     .per_s = stepped * kOptimizerBytes / step.optimizer});
   }
 
-  [[nodiscard]] MeasuredRate elementwise_rate(const LlamaConfig& config,
-                                              const LayerSize& size,
-                                              ComputeType type,
-                                              double seconds) const {
-    plan::PlanRequest request;
-    request.model = model_shape(config);
-    request.cluster = cluster_;
-    request.stack = plan::find_stack("accordion");
-    request.training.seq_len = size.seq_len;
-    request.training.micro_batch = size.batch;
-    request.training.precision.compute = type;
-    const plan::OperatorMachine machine{cluster_.gpu, request.stack, type};
-    const plan::OperatorLists lists = plan::layer_operators(request);
-    double known = 0.0;
-    double bytes = 0.0;
-    double logs = 0.0;
-    int count = 0;
-    for (const auto* list : {&lists.forward, &lists.backward}) {
-      for (const plan::Operator& op : *list) {
-        if (op.kind == plan::OperatorKind::Elementwise) {
-          bytes += op.bytes;
-          logs += std::log(op.bytes);
-          ++count;
-        } else {
-          known += plan::operator_time(op, machine);
-        }
-      }
+  /// What summing whole gradients takes.
+  void measure_no_shard(const ModelSize& size, ComputeType type,
+                        std::vector<MeasuredRate>& rates) {
+    if (mesh_.world_size() == 1) {
+      return;
     }
-    // Noise must not make it free, or negative.
-    const double rest = std::max(seconds - known, 0.05 * seconds);
-    return {.kind = MeasuredKind::Elementwise,
-            .compute = type,
-            .sizes = {std::exp(logs / count), 1.0, 1.0},
-            .per_s = bytes / rest};
+    const LlamaConfig model = llama_config(size);
+    const StepRates step =
+        measure_steps(train_config(size, type, "no_shard"), model, mesh_,
+                      options_.seconds_of_steps);
+    add_collective(MeasuredKind::AllReduce, type, layer_bytes(model, type),
+                   step.reduced_bytes, step.reduce, rates);
   }
 
-  void measure_optimizer() {
-    for (const std::int64_t numel : {1LL << 16, 1LL << 20, 1LL << 24}) {
-      const auto params = static_cast<double>(numel);
-      add(MeasuredKind::Optimizer, ComputeType::Fp32, {params, 1.0, 1.0},
-          params * kOptimizerBytes, agreed(timer_.adamw(numel)));
-    }
+  /// Of a layer of the model, and its share of the rest, in this type.
+  static double layer_bytes(const LlamaConfig& model, ComputeType type) {
+    const double each = type == ComputeType::Fp32 ? 4.0 : 2.0;
+    return each * static_cast<double>(model.numel()) /
+           static_cast<double>(model.num_hidden_layers);
   }
 
-  Communicator& world_;
+  static void add_collective(MeasuredKind kind, ComputeType type, double unit,
+                             double bytes, double seconds,
+                             std::vector<MeasuredRate>& rates) {
+    rates.push_back({.kind = kind,
+                     .compute = type,
+                     .sizes = {unit, 1.0, 1.0},
+                     .per_s = bytes / seconds});
+  }
+
+  const DeviceMesh& mesh_;
   const CalibrationOptions& options_;
   OperatorTimer timer_;
   plan::Cluster& cluster_;
@@ -277,7 +289,9 @@ plan::Cluster host_cluster(const Rendezvous& rendezvous) {
 
 plan::Cluster calibrate(const Rendezvous& rendezvous,
                         const CalibrationOptions& options) {
-  const DeviceMesh mesh = DeviceMesh::connect(rendezvous, {.backend = "shm"});
+  const DeviceMesh mesh = DeviceMesh::connect(
+      rendezvous,
+      {.backend = "shm", .axes = mesh_axes(TrainConfig(), rendezvous)});
   Communicator& world = mesh.world();
   at::set_num_threads(own_cores(world, rendezvous));
   plan::Cluster cluster = host_cluster(rendezvous);
@@ -287,13 +301,13 @@ plan::Cluster calibrate(const Rendezvous& rendezvous,
   cluster.gpu.peak_32bit_flops = fp32.matmul_flops / ranks;
   cluster.gpu.peak_16bit_flops = bf16.matmul_flops / ranks;
   cluster.gpu.memory_bytes_per_s = fp32.memory_bytes / ranks;
-  Calibration(world, options, cluster).run();
   cluster.inside = measure_link(world, cluster.inside);
   if (world.world_size() > 1) {
     const DeviceMesh gloo =
         DeviceMesh::connect(rendezvous, {.backend = "gloo"});
     cluster.between = measure_link(gloo.world(), cluster.between);
   }
+  Calibration(mesh, options, cluster).run();
   return cluster;
 }
 

@@ -7,9 +7,10 @@
 namespace accordion {
 
 struct CalibrationOptions {
-  double seconds_each = 0.06;  ///< for one operator of one size, twice
-  /// Sizes of more are left out: forward and backward of a product, a layer.
-  double most_flops = 60e9;
+  double seconds_each = 0.04;     ///< for one operator of one size
+  double seconds_of_steps = 0.4;  ///< for the steps of one model
+  /// Sizes of more are left out: forward and backward of a product, a model.
+  double most_flops = 200e9;
 };
 
 /// Measures this host, as the ranks of `rendezvous` on it: what the planner
@@ -17,17 +18,18 @@ struct CalibrationOptions {
 ///
 /// // [Note: calibration]
 /// All ranks measure at once, each on its threads, because memory and caches
-/// are shared. Products, attention and the optimizer's step are timed as the
-/// operators of a run, forward and backward together, over operands that the
-/// caches do not hold all of. Then whole layers are timed; what those take
-/// beyond their products and attention is what everything else costs (norms,
-/// rotation, activation, sums, and what autograd spends), as bytes/s of the
-/// elementwise operators that the planner counts. Collectives are timed over
-/// shared memory, and over Gloo, as a second host would be joined.
+/// are shared. Products and attention are timed alone, forward and backward
+/// together, over operands that the caches do not hold all of. Then whole steps
+/// of small models are, in each dtype: what their computation takes beside what
+/// the planner makes of its operators says what everything else costs (norms,
+/// rotation, activation, autograd, operands that are cold), and by how much
+/// operators measured alone mislead. Of the same steps are the rates of
+/// collectives and of the optimizer. Link rates stand for groups of other
+/// sizes: over shared memory, and over Gloo, as a second host would be joined.
 ///
-/// Takes   a minute and a half
+/// Takes   a minute
 /// Comm    some hundred collectives
-/// Memory  500 MiB a rank
+/// Memory  1.5 GiB a rank
 /// Returns the same cluster on every rank
 plan::Cluster calibrate(const Rendezvous& rendezvous,
                         const CalibrationOptions& options = {});

@@ -7,17 +7,10 @@
 #include <functional>
 #include <vector>
 
-#include <ATen/Parallel.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
 
-#include "accordion/models/llama_layers.h"
 #include "accordion/ops/attention.h"
-#include "accordion/ops/kernels/adamw.h"
 #include "accordion/ops/linear.h"
-#include "accordion/ops/rope.h"
 #include "accordion/train/metrics.h"
 
 namespace accordion {
@@ -121,64 +114,6 @@ double OperatorTimer::attention(std::int64_t seq_len, std::int64_t heads,
                           [](const std::vector<at::Tensor>& in) {
                             return ops::causal_attention(in[0], in[1], in[2]);
                           });
-}
-
-double OperatorTimer::layer(const LlamaConfig& config, std::int64_t batch,
-                            std::int64_t seq_len, c10::ScalarType dtype) const {
-  const auto make = [&] {
-    DecoderLayer layer(config, /*layer=*/0);
-    const at::NoGradGuard no_grad;
-    for (at::Tensor& parameter : layer->parameters()) {
-      parameter.normal_(0.0, 0.02);
-    }
-    layer->to(dtype);
-    return layer;
-  };
-  std::vector<DecoderLayer> layers = {make()};
-  const std::int64_t count = num_sets(bytes_of(layers.front()->parameters()));
-  while (static_cast<std::int64_t>(layers.size()) < count) {
-    layers.push_back(make());
-  }
-  const at::Tensor x = leaf({batch, seq_len, config.hidden_size}, dtype);
-  const ops::RopeTable rope =
-      ops::make_rope_table(seq_len, config.head_dim, config.rope_theta, dtype);
-  const at::Tensor gradient = x.detach().clone();
-  return median_seconds(seconds_each_, count, [&](std::size_t set) {
-    layers[set]->forward(x, rope).backward(gradient);
-    forget_gradients(layers[set]->parameters());
-    forget_gradients({x});
-  });
-}
-
-double OperatorTimer::adamw(std::int64_t numel) const {
-  const auto make = [numel](double value) {
-    return at::full({numel}, value, at::kFloat);
-  };
-  const at::Tensor parameters = make(0.1);
-  const at::Tensor gradients = make(1e-3);
-  const at::Tensor first = make(1e-3);
-  const at::Tensor second = make(1e-6);
-  const kernels::AdamWStep step{.gradient_scale = 1.0F,
-                                .keep = 1.0F,
-                                .first_weight = 0.1F,
-                                .second_weight = 0.05F,
-                                .beta2 = 0.95F,
-                                .step_size = 1e-6F,
-                                .root_scale = 1.0F,
-                                .eps = 1e-8F};
-  constexpr std::int64_t kElementsPerTask = 1 << 16;
-  return median_seconds(seconds_each_, 1, [&](std::size_t) {
-    at::parallel_for(0, numel, kElementsPerTask,
-                     [&](std::int64_t begin, std::int64_t end) {
-                       kernels::adamw(
-                           kernels::AdamWOperands<float, float>{
-                               parameters.mutable_data_ptr<float>() + begin,
-                               gradients.const_data_ptr<float>() + begin,
-                               first.mutable_data_ptr<float>() + begin,
-                               second.mutable_data_ptr<float>() + begin},
-                           step, end - begin);
-                     });
-  });
 }
 
 }  // namespace accordion

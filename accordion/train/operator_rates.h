@@ -5,7 +5,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "accordion/models/llama_config.h"
 #include "accordion/plan/training.h"
 
 namespace accordion {
@@ -28,11 +27,6 @@ class OperatorTimer {
   [[nodiscard]] double attention(std::int64_t seq_len, std::int64_t heads,
                                  std::int64_t head_dim,
                                  c10::ScalarType dtype) const;
-  /// A decoder layer with its weights in `dtype`.
-  [[nodiscard]] double layer(const LlamaConfig& config, std::int64_t batch,
-                             std::int64_t seq_len, c10::ScalarType dtype) const;
-  /// A step of AdamW over `numel` fp32 parameters.
-  [[nodiscard]] double adamw(std::int64_t numel) const;
 
  private:
   double seconds_each_;

@@ -41,7 +41,8 @@ plan::Precision precision_of(const TrainConfig& config) {
   return {.compute = compute_type(config.fsdp.param_dtype),
           .gather_bytes = bytes(config.fsdp.param_dtype),
           .reduce_bytes = bytes(added_up ? config.fsdp.reduce_dtype
-                                         : config.fsdp.param_dtype)};
+                                         : config.fsdp.param_dtype),
+          .replica_bytes = 4};
 }
 
 plan::Training training_of(const TrainConfig& config) {
@@ -69,8 +70,8 @@ plan::Training training_of(const TrainConfig& config) {
   return training;
 }
 
-plan::Strategy strategy_of(const TrainConfig& config,
-                           std::span<const MeshAxis> axes) {
+plan::Strategy plan_strategy(const TrainConfig& config,
+                             std::span<const MeshAxis> axes) {
   plan::Strategy strategy{
       .sharding = sharding_of(config.fsdp.strategy),
       .dp_replicate = axis_size(axes, "replicate"),
@@ -110,7 +111,7 @@ plan::PlanRequest plan_request(const LlamaConfig& model,
                                const plan::Cluster& cluster) {
   plan::PlanRequest request{.model = model_shape(model),
                             .cluster = cluster,
-                            .strategy = strategy_of(config, axes),
+                            .strategy = plan_strategy(config, axes),
                             .training = training_of(config),
                             .stack = plan::find_stack("accordion")};
   if (request.strategy.num_gpus() != cluster.num_gpus()) {

@@ -53,7 +53,7 @@ def _with_model(shape: str, **keys: int) -> Cell:
     return dataclasses.replace(cell, shape=shape, model={**cell.model, **keys})
 
 
-def _of_width(width: int) -> Cell:
+def of_width(width: int) -> Cell:
     """Heads of 64 and a hidden layer of 2.7 times the width, as in `small`."""
     heads = width // 64
     return _with_model(f"width{width}", hidden_size=width, intermediate_size=width * 43 // 16,
@@ -68,7 +68,7 @@ def _axis(axis: str) -> list[Cell]:
         case "tokens":
             return [dataclasses.replace(small, shape=f"tokens{256 * n}", batch=n) for n in (1, 4, 16)]
         case "width":
-            return [_of_width(n) for n in (256, 512, 1024)]
+            return [of_width(n) for n in (256, 512, 1024)]
         case "depth":
             return [_with_model(f"depth{n}", num_hidden_layers=n) for n in (4, 8, 16)]
         case "vocabulary":

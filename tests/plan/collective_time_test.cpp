@@ -18,13 +18,15 @@ Cluster cluster_of(int hosts) {
 
 TEST(CollectiveTime, OneRankTakesNone) {
   EXPECT_EQ(ring_time(1e9, {1, 1}, cluster_of(1)), 0.0);
-  EXPECT_EQ(all_reduce_time(1e9, {1, 1}, cluster_of(1)), 0.0);
+  EXPECT_EQ(all_reduce_time(1e9, ComputeType::Fp32, {1, 1}, cluster_of(1)),
+            0.0);
 }
 
 TEST(CollectiveTime, RingOnAHostIsAlphaAndBeta) {
   // 7 hops, 7/8 of the bytes.
   EXPECT_DOUBLE_EQ(ring_time(800.0, {8, 8}, cluster_of(1)), 7.0 + 7.0);
-  EXPECT_DOUBLE_EQ(all_reduce_time(800.0, {8, 8}, cluster_of(1)), 28.0);
+  EXPECT_DOUBLE_EQ(
+      all_reduce_time(800.0, ComputeType::Fp32, {8, 8}, cluster_of(1)), 28.0);
 }
 
 TEST(CollectiveTime, RingOverHostsUsesAllPortsOfAHost) {
@@ -38,7 +40,7 @@ TEST(CollectiveTime, RingOverHostsUsesAllPortsOfAHost) {
 TEST(CollectiveTime, TreeWinsForFewBytesOnManyHosts) {
   const Cluster cluster = cluster_of(64);
   const GroupShape group = {512, 8};
-  EXPECT_LT(all_reduce_time(8.0, group, cluster),
+  EXPECT_LT(all_reduce_time(8.0, ComputeType::Fp32, group, cluster),
             2.0 * ring_time(8.0, group, cluster));
 }
 

@@ -28,8 +28,9 @@ using testing::RankProgram;
 /// folder that is its first argument; predicts a run with it.
 const RankProgram kCalibrateRank("calibrate", [](const RankContext& context) {
   const Rendezvous rendezvous = Rendezvous::from_environment();
-  const plan::Cluster cluster =
-      calibrate(rendezvous, {.seconds_each = 0.0, .most_flops = 1e9});
+  const plan::Cluster cluster = calibrate(
+      rendezvous,
+      {.seconds_each = 0.0, .seconds_of_steps = 0.0, .most_flops = 3e9});
   const fs::path folder = context.arguments[0];
   std::ofstream(folder / fmt::format("{}.toml", context.rank))
       << plan::to_toml(cluster);
@@ -57,7 +58,8 @@ TEST(Calibration, IsTheSameOnAllRanksAndReadBack) {
   EXPECT_GT(cluster.between.bytes_per_s, 1e6);
   for (const auto kind :
        {plan::MeasuredKind::Product, plan::MeasuredKind::Attention,
-        plan::MeasuredKind::Elementwise, plan::MeasuredKind::Optimizer}) {
+        plan::MeasuredKind::Step, plan::MeasuredKind::Optimizer,
+        plan::MeasuredKind::Gather, plan::MeasuredKind::Reduce}) {
     EXPECT_TRUE(std::ranges::any_of(
         cluster.gpu.measured,
         [kind](const plan::MeasuredRate& rate) { return rate.kind == kind; }))
