@@ -21,9 +21,7 @@ from harness.trainers import MEMORY_OPTIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STRATEGIES = ("full_shard", "shard_grad_op", "shard_optimizer", "no_shard", "hybrid")
-# Nothing here measures the disk, so that a step with offload is not predicted.
-OPTIONS = {"": {}, "accumulated-2": {"train.grad_accumulation": 2}} | {
-    name: keys for name, keys in MEMORY_OPTIONS.items() if not name.endswith("offloaded")}
+OPTIONS = {"": {}, "accumulated-2": {"train.grad_accumulation": 2}} | MEMORY_OPTIONS
 STATE = ("sharded_parameters", "unsharded_parameters", "gradients", "optimizer", "communication_buffers")
 CELLS = {**SHAPES, "width384": lambda: of_width(384), "width768": lambda: of_width(768)}  # widths that no calibration takes
 MIB = 1 << 20
@@ -49,7 +47,7 @@ def arguments() -> argparse.Namespace:
 
 def calibrated(a: argparse.Namespace, work: pathlib.Path) -> pathlib.Path:
     cluster = work / "host.toml"
-    subprocess.run([a.accordion, "bench", "calibrate", "--nproc", str(a.ranks), "--to", cluster], check=True)
+    subprocess.run([a.accordion, "bench", "calibrate", "--nproc", str(a.ranks), "--scratch", work, "--to", cluster], check=True)
     return cluster
 
 
@@ -91,6 +89,8 @@ def main() -> None:
                 for strategy in a.strategies:
                     for option in a.options:
                         keys = {"fsdp.param_dtype": dtype, "fsdp.strategy": strategy, **OPTIONS[option]}
+                        if "offloaded" in option:
+                            keys["memory.offload_to"] = work
                         result = bench(a, work, CELLS[shape](), keys, "--steps", a.steps, "--cluster", a.cluster)
                         print(row([shape, dtype, strategy, option or "none"], result, errors), flush=True)
     print(f"\n{summary(errors)}")

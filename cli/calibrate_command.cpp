@@ -20,6 +20,7 @@ struct CalibrateFlags {
   int num_ranks = 0;  ///< 0: not given
   bool bind_to_cores = true;
   std::string to;
+  std::string scratch;
 };
 
 void write(const std::string& path, const std::string& text) {
@@ -42,6 +43,9 @@ int start_ranks(const CalibrateFlags& flags) {
   if (!flags.to.empty()) {
     launch.command.insert(launch.command.end(), {"--to", flags.to});
   }
+  if (!flags.scratch.empty()) {
+    launch.command.insert(launch.command.end(), {"--scratch", flags.scratch});
+  }
   launch.num_ranks = flags.num_ranks;
   launch.rank0_keeps_terminal = true;
   launch.bind_to_cores = flags.bind_to_cores;
@@ -54,7 +58,8 @@ int run_calibrate(const CalibrateFlags& flags) {
   if (flags.num_ranks > 0) {
     return start_ranks(flags);
   }
-  const plan::Cluster cluster = calibrate(rendezvous);
+  const plan::Cluster cluster =
+      calibrate(rendezvous, {.scratch = flags.scratch});
   if (rendezvous.rank != 0) {
     return 0;
   }
@@ -89,6 +94,11 @@ void add_calibrate(CLI::App& bench, int& exit_code) {
       ->add_option("--to", flags->to,
                    "Write the cluster to FILE.toml instead of stdout")
       ->type_name("FILE.toml");
+  command
+      ->add_option("--scratch", flags->scratch,
+                   "Measure the disk of DIR too, which runs offload to")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
   command->callback([flags, &exit_code] { exit_code = run_calibrate(*flags); });
 }
 

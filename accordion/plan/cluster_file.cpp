@@ -46,6 +46,13 @@ constexpr std::array<Rate<LinkType>, 4> kLinkRates = {{
     {"reduce_bytes_per_s", &LinkType::reduce_bytes_per_s},
 }};
 
+/// Of a host, at the file's top.
+constexpr std::array<Rate<Cluster>, 3> kHostRates = {{
+    {"host_bytes_per_s", &Cluster::host_bytes_per_s},
+    {"host_memory_bytes_per_s", &Cluster::host_memory_bytes_per_s},
+    {"disk_bytes_per_s", &Cluster::disk_bytes_per_s},
+}};
+
 template <typename T, std::size_t N>
 void read_rates(const toml::node& node, std::string_view table_name,
                 const std::array<Rate<T>, N>& rates, std::string_view source,
@@ -96,10 +103,18 @@ int count_of(const toml::node& node, std::string_view key,
   return static_cast<int>(*count);
 }
 
-constexpr std::array<std::string_view, 10> kKeys = {
-    "gpu",          "hosts",        "gpus_per_host",    "inside",
-    "between",      "measured",     "host_bytes_per_s", "gpu_rates",
-    "inside_rates", "between_rates"};
+constexpr std::array<std::string_view, 12> kKeys = {"gpu",
+                                                    "hosts",
+                                                    "gpus_per_host",
+                                                    "inside",
+                                                    "between",
+                                                    "measured",
+                                                    "gpu_rates",
+                                                    "inside_rates",
+                                                    "between_rates",
+                                                    "host_bytes_per_s",
+                                                    "host_memory_bytes_per_s",
+                                                    "disk_bytes_per_s"};
 
 constexpr std::string_view kCpu = "CPU";
 
@@ -193,12 +208,14 @@ void read_key(std::string_view key, const toml::node& value,
     }
   } else if (key == "measured") {
     read_measured(value, source, cluster);
-  } else if (key == "host_bytes_per_s") {
+  } else if (const auto host =
+                 std::ranges::find(kHostRates, key, &Rate<Cluster>::key);
+             host != kHostRates.end()) {
     const auto rate = value.value<double>();
     if (!rate || !(*rate > 0.0)) {
-      fail(source, "'host_bytes_per_s' must be a number above 0.");
+      fail(source, fmt::format("'{}' must be a number above 0.", key));
     }
-    cluster.host_bytes_per_s = *rate;
+    cluster.*(host->field) = *rate;
   } else if (key != "gpu" && !key.ends_with("_rates")) {
     fail(source, fmt::format("'{}' is not known; the nearest is '{}'.", key,
                              nearest_name(key, kKeys)));
@@ -249,6 +266,9 @@ std::string to_toml(const Cluster& cluster) {
       "between = \"{}\"\n",
       cluster.gpu.name, cluster.num_hosts, cluster.gpus_per_host,
       cluster.inside.name, cluster.between.name);
+  for (const Rate<Cluster>& rate : kHostRates) {
+    text += fmt::format("{} = {:.6e}\n", rate.key, cluster.*(rate.field));
+  }
   const auto add = [&text](std::string_view name, const auto& rates,
                            const auto& of) {
     text += fmt::format("\n[{}]\n", name);

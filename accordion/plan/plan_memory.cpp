@@ -204,7 +204,10 @@ void add_offloaded(const PlanRequest& request, MemoryPlan& plan) {
   other.strategy.offload.step_on_device = offload.step_on_device;
   const double without_optimizer = state_memory(other).total();
   add(offload.optimizer, all - without_optimizer);
-  add(offload.parameters, without_optimizer - state_memory(request).total());
+  other.strategy.offload.gradients = offload.gradients;
+  const double without_gradients = state_memory(other).total();
+  add(offload.gradients, without_optimizer - without_gradients);
+  add(offload.parameters, without_gradients - state_memory(request).total());
   add(offload.activations, microbatches_in_flight(request) *
                                saved_by_layer(request) *
                                layers_per_stage(request));

@@ -41,6 +41,7 @@ std::vector<SoftwareStack> make_stacks() {
   accordion.recompute_stops_early = false;
   accordion.fused_loss = true;
   accordion.lone_ranks_use_slots = true;
+  accordion.reads_offloaded_ahead = true;
   return {accordion, fsdp2, torchtune, fms, foundry, megatron, deepspeed};
 }
 

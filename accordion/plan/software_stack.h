@@ -24,6 +24,9 @@ struct SoftwareStack {
   /// Where nothing is sharded, parameters of another dtype than that of
   /// computation and gradients pass through slots all the same (ours).
   bool lone_ranks_use_slots = false;
+  /// What is offloaded is read ahead of its use and written behind it, beside
+  /// the optimizer's pass too (ours).
+  bool reads_offloaded_ahead = false;
   /// Collectives of gathers and reductions have streams of their own.
   bool separate_streams = true;
   /// What is computed again ends where nothing more is needed: a layer's last

@@ -56,6 +56,9 @@ DeviceMemory state_memory(double params, const Strategy& strategy,
     memory.optimizer = 0.0;
     memory.gradients = strategy.offload.step_on_device ? memory.gradients : 0.0;
   }
+  if (strategy.offload.gradients != OffloadTo::None) {
+    memory.gradients = 0.0;
+  }
   return memory;
 }
 

@@ -37,6 +37,9 @@ struct Offload {
   /// instead of being stepped by the host's processors.
   bool step_on_device = false;
   OffloadTo activations = OffloadTo::None;  ///< what checkpointing keeps
+  /// Sharded gradients, where they wait for a step on the device; one by the
+  /// host's processors has them anyway.
+  OffloadTo gradients = OffloadTo::None;
 
   bool operator==(const Offload&) const = default;
 };

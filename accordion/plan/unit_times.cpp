@@ -11,6 +11,7 @@
 #include "accordion/plan/operator_time.h"
 #include "accordion/plan/plan.h"
 #include "accordion/plan/real.h"
+#include "accordion/plan/slot_copies.h"
 
 namespace accordion::plan {
 namespace {
@@ -88,35 +89,6 @@ double copy_time(double bytes, const PlanRequest& request) {
                       request.strategy.shard_ranks() > 1 &&
                       request.strategy.sharding != Sharding::NoShard;
   return copies ? memory_time(2.0 * bytes, request.cluster.gpu) : 0.0;
-}
-
-/// What a rank with whole parameters moves between its shards and slots.
-struct LoneCopies {
-  double forward = 0.0;   ///< parameters, cast
-  double backward = 0.0;  ///< the same again, and gradients
-};
-
-LoneCopies lone_copies(double params, const PlanRequest& request, bool kept) {
-  const Strategy& strategy = request.strategy;
-  const Precision& precision = request.training.precision;
-  const bool whole = strategy.sharding == Sharding::NoShard;
-  if (!request.stack.lone_ranks_use_slots ||
-      (!whole && strategy.shard_ranks() > 1)) {
-    return {};
-  }
-  const GpuType& gpu = request.cluster.gpu;
-  const double cast = precision.gather_bytes == precision.parameter_bytes
-                          ? 0.0
-                          : memory_time(params * (precision.parameter_bytes +
-                                                  precision.gather_bytes),
-                                        gpu);
-  if (whole) {
-    return {.forward = cast};
-  }
-  const double gradients = memory_time(
-      params * (precision.reduce_bytes + precision.gradient_bytes), gpu);
-  const bool again = strategy.sharding == Sharding::FullShard && !kept;
-  return {.forward = cast, .backward = gradients + (again ? cast : 0.0)};
 }
 
 struct Collectives {
@@ -203,7 +175,7 @@ UnitTimes layer_times(const PlanRequest& request) {
   times.forward += forward_tensor + forward_context;
   times.backward += backward_tensor + backward_context;
   add_collectives(params, request, times);
-  const LoneCopies copies = lone_copies(params, request, /*kept=*/false);
+  const SlotCopies copies = slot_copies(params, request, /*kept=*/false);
   times.forward += copies.forward;
   times.backward += copies.backward;
   return times;
@@ -226,7 +198,7 @@ UnitTimes root_times(const PlanRequest& request) {
   times.forward += copy_time(params * precision.gather_bytes, request);
   times.backward_end += copy_time(params * precision.reduce_bytes, request);
   add_collectives(params, request, times);
-  const LoneCopies copies = lone_copies(params, request, /*kept=*/true);
+  const SlotCopies copies = slot_copies(params, request, /*kept=*/true);
   times.forward += copies.forward;
   times.backward_end += copies.backward;
   return times;

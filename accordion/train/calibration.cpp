@@ -12,6 +12,7 @@
 
 #include "accordion/comm/device_mesh.h"
 #include "accordion/plan/plan.h"
+#include "accordion/train/calibration_sizes.h"
 #include "accordion/train/collective_rates.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/machine_rates.h"
@@ -24,82 +25,16 @@
 namespace accordion {
 namespace {
 
+using calibration::kAttentions;
+using calibration::kModels;
+using calibration::kOffloaded;
+using calibration::kTypes;
+using calibration::ModelSize;
+using calibration::product_flops;
+using calibration::product_sizes;
 using plan::ComputeType;
 using plan::MeasuredKind;
 using plan::MeasuredRate;
-
-constexpr std::array kTypes = {ComputeType::Fp32, ComputeType::Bf16};
-
-/// Tokens, and the sides of a weight.
-struct ProductSize {
-  std::int64_t rows;
-  std::int64_t inner;
-  std::int64_t columns;
-};
-constexpr std::array<std::array<std::int64_t, 2>, 10> kWeights = {
-    {{128, 128},
-     {128, 344},
-     {256, 256},
-     {256, 688},
-     {512, 512},
-     {512, 1376},
-     {1024, 1024},
-     {1024, 2752},
-     {2048, 2048},
-     {512, 8192}}};
-constexpr std::array<std::int64_t, 3> kRows = {256, 1024, 4096};
-/// Larger ones are as fast as these, and take long.
-constexpr double kMostProductFlops = 30e9;
-std::vector<ProductSize> product_sizes(double most_flops) {
-  most_flops = std::min(most_flops, kMostProductFlops);
-  std::vector<ProductSize> sizes;
-  for (const auto& [inner, columns] : kWeights) {
-    for (const std::int64_t rows : kRows) {
-      if (6.0 * static_cast<double>(rows * inner * columns) <= most_flops) {
-        sizes.push_back({rows, inner, columns});
-      }
-    }
-  }
-  return sizes;
-}
-
-struct AttentionSize {
-  std::int64_t seq_len;
-  std::int64_t head_dim;
-};
-constexpr std::array<AttentionSize, 8> kAttentions = {{{64, 64},
-                                                       {128, 32},
-                                                       {128, 64},
-                                                       {256, 64},
-                                                       {256, 128},
-                                                       {512, 64},
-                                                       {512, 128},
-                                                       {1024, 64}}};
-
-/// Sequences of a rank and their length, and a decoder of some layers with
-/// heads of 64 and a feed-forward of 2.7 times the width.
-struct ModelSize {
-  std::int64_t batch;
-  std::int64_t seq_len;
-  std::int64_t width;
-  std::int64_t layers;
-  bool sums_whole = false;  ///< also without shards, for the all-reduce
-};
-constexpr std::array<ModelSize, 7> kModels = {{{4, 128, 128, 4, true},
-                                               {4, 256, 256, 4},
-                                               {1, 256, 512, 4, true},
-                                               {4, 256, 512, 4},
-                                               {2, 128, 1024, 3, true},
-                                               {4, 256, 1024, 2},
-                                               {2, 256, 2048, 1}}};
-
-/// Of forward and backward of its products.
-double product_flops(const ModelSize& size) {
-  constexpr double kMatrices = 4.0 + 3.0 * 43 / 16;
-  return 6.0 * kMatrices *
-         static_cast<double>(size.layers * size.batch * size.seq_len) *
-         static_cast<double>(size.width * size.width);
-}
 
 /// What the planner counts for a step of AdamW in fp32, a parameter: reading a
 /// gradient for its norm and scaling it, and one pass over all.
@@ -110,7 +45,7 @@ LlamaConfig llama_config(const ModelSize& size) {
   config.hidden_size = size.width;
   config.intermediate_size = size.width * 43 / 16;
   config.num_hidden_layers = size.layers;
-  config.num_attention_heads = std::max<std::int64_t>(1, size.width / 64);
+  config.num_attention_heads = std::max<std::int64_t>(4, size.width / 64);
   config.num_key_value_heads = config.num_attention_heads;
   config.head_dim = size.width / config.num_attention_heads;
   config.vocab_size = 256;
@@ -156,6 +91,9 @@ class Calibration {
     }
     cluster_.gpu.measured.insert(cluster_.gpu.measured.end(), of_steps.begin(),
                                  of_steps.end());
+    if (!options_.scratch.empty()) {
+      measure_disk();
+    }
   }
 
  private:
@@ -243,6 +181,24 @@ class Calibration {
                       options_.seconds_of_steps);
     add_collective(MeasuredKind::AllReduce, type, layer_bytes(model, type),
                    step.reduced_bytes, step.reduce, rates);
+  }
+
+  /// Bytes of moments, read and written, in the time of a step that does
+  /// nothing but wait for them.
+  void measure_disk() {
+    const ModelSize size = options_.most_flops < product_flops(kOffloaded)
+                               ? kModels.front()
+                               : kOffloaded;
+    const LlamaConfig model = llama_config(size);
+    TrainConfig config = train_config(size, ComputeType::Bf16, "full_shard");
+    config.memory.offload = "optimizer";
+    config.memory.offload_to = options_.scratch;
+    const StepRates step =
+        measure_steps(config, model, mesh_, 3.0 * options_.seconds_of_steps);
+    constexpr double kMomentBytes = 2.0 * 8.0;
+    cluster_.disk_bytes_per_s = kMomentBytes *
+                                static_cast<double>(model.numel()) /
+                                mesh_.world_size() / step.optimizer;
   }
 
   /// Of a layer of the model, and its share of the rest, in this type.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <string>
+
 #include "accordion/comm/rendezvous.h"
 #include "accordion/plan/cluster.h"
 
@@ -11,6 +13,8 @@ struct CalibrationOptions {
   double seconds_of_steps = 0.4;  ///< for the steps of one model
   /// Sizes of more are left out: forward and backward of a product, a model.
   double most_flops = 200e9;
+  /// Folder on the disk that runs offload to; empty: the disk is not measured.
+  std::string scratch;
 };
 
 /// Measures this host, as the ranks of `rendezvous` on it: what the planner
@@ -24,8 +28,9 @@ struct CalibrationOptions {
 /// the planner makes of its operators says what everything else costs (norms,
 /// rotation, activation, autograd, operands that are cold), and by how much
 /// operators measured alone mislead. Of the same steps are the rates of
-/// collectives and of the optimizer. Link rates stand for groups of other
-/// sizes: over shared memory, and over Gloo, as a second host would be joined.
+/// collectives and of the optimizer, and of one more, with its moments
+/// offloaded, that of the disk. Link rates stand for groups of other sizes:
+/// over shared memory, and over Gloo, as a second host would be joined.
 ///
 /// Takes   a minute
 /// Comm    some hundred collectives

@@ -80,10 +80,19 @@ plan::Strategy plan_strategy(const TrainConfig& config,
       .defer_all_reduce = config.fsdp.accumulation == "deferred_all_reduce",
       .prefetch = static_cast<int>(config.fsdp.prefetch),
       .offload = {}};
-  if (config.memory.offload == "optimizer") {
-    strategy.offload = {.optimizer = plan::OffloadTo::Disk,
-                        .step_on_device = true};
-  }
+  const std::string& offload = config.memory.offload;
+  const auto disk_if = [](bool offloaded) {
+    return offloaded ? plan::OffloadTo::Disk : plan::OffloadTo::None;
+  };
+  const bool parameters = offload == "parameters";
+  strategy.offload = {
+      .parameters = disk_if(parameters),
+      .optimizer = disk_if(offload != "none"),
+      .step_on_device = true,
+      .activations = disk_if(config.memory.offload_activations),
+      // Those of a unit that steps in backward are gone before.
+      .gradients = disk_if((parameters || offload == "gradients") &&
+                           !config.memory.optimizer_in_backward)};
   return strategy;
 }
 

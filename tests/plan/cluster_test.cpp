@@ -59,7 +59,8 @@ TEST(Cluster, FileNamesAGpuAndChangesItsRates) {
 }
 
 constexpr const char* kCpuHost =
-    "gpu = 'CPU'\ngpus_per_host = 2\n[gpu_rates]\npeak_16bit_flops = 1e12\n"
+    "gpu = 'CPU'\ngpus_per_host = 2\ndisk_bytes_per_s = "
+    "1.5e9\n[gpu_rates]\npeak_16bit_flops = 1e12\n"
     "peak_32bit_flops = 2e11\nmemory_bytes = 1e10\nmemory_bytes_per_s = 1e10\n"
     "[inside_rates]\nbytes_per_s = 4e9\nlatency_s = 1e-5\n"
     "reduce_bytes_per_s = 2e9\n"
@@ -73,6 +74,7 @@ TEST(Cluster, FileOfACalibratedHostIsReadBack) {
   EXPECT_EQ(cluster.gpu.measured[0].compute, ComputeType::Bf16);
   EXPECT_DOUBLE_EQ(cluster.gpu.measured[0].per_s, 5e11);
   EXPECT_DOUBLE_EQ(cluster.inside.reduce_bytes_per_s, 2e9);
+  EXPECT_DOUBLE_EQ(cluster.disk_bytes_per_s, 1.5e9);
   EXPECT_EQ(cluster_from_toml(to_toml(cluster), "again"), cluster);
 }
 

@@ -28,10 +28,12 @@ using testing::RankProgram;
 /// folder that is its first argument; predicts a run with it.
 const RankProgram kCalibrateRank("calibrate", [](const RankContext& context) {
   const Rendezvous rendezvous = Rendezvous::from_environment();
-  const plan::Cluster cluster = calibrate(
-      rendezvous,
-      {.seconds_each = 0.0, .seconds_of_steps = 0.0, .most_flops = 3e9});
   const fs::path folder = context.arguments[0];
+  const plan::Cluster cluster =
+      calibrate(rendezvous, {.seconds_each = 0.0,
+                             .seconds_of_steps = 0.0,
+                             .most_flops = 3e9,
+                             .scratch = folder.string()});
   std::ofstream(folder / fmt::format("{}.toml", context.rank))
       << plan::to_toml(cluster);
   const std::vector<std::string> keys(context.arguments.begin() + 1,
@@ -56,6 +58,7 @@ TEST(Calibration, IsTheSameOnAllRanksAndReadBack) {
   EXPECT_GT(cluster.inside.bytes_per_s, 1e7);
   EXPECT_GT(cluster.inside.reduce_bytes_per_s, 1e7);
   EXPECT_GT(cluster.between.bytes_per_s, 1e6);
+  EXPECT_NE(cluster.disk_bytes_per_s, plan::Cluster().disk_bytes_per_s);
   for (const auto kind :
        {plan::MeasuredKind::Product, plan::MeasuredKind::Attention,
         plan::MeasuredKind::Step, plan::MeasuredKind::Optimizer,

@@ -63,6 +63,8 @@ std::vector<PlanKey> mesh_keys() {
        "Where optimizer state and gradients lie.", places()},
       {"offload.step_on_device", PLAN_FIELD(strategy.offload.step_on_device),
        "Offloaded state comes to the device for its step."},
+      {"offload.gradients", PLAN_FIELD(strategy.offload.gradients),
+       "Where gradients wait for a step on the device.", places()},
       {"offload.activations", PLAN_FIELD(strategy.offload.activations),
        "Where activations wait for backward.", places()},
   };
