@@ -32,6 +32,7 @@ using calibration::kTypes;
 using calibration::ModelSize;
 using calibration::product_flops;
 using calibration::product_sizes;
+using calibration::share_of;
 using plan::ComputeType;
 using plan::MeasuredKind;
 using plan::MeasuredRate;
@@ -81,10 +82,11 @@ class Calibration {
     std::vector<MeasuredRate> of_steps;
     for (const ModelSize& size : kModels) {
       for (const ComputeType type : kTypes) {
-        if (product_flops(size) <= options_.most_flops) {
-          measure_full_shard(size, type, of_steps);
+        if (product_flops(size) > options_.most_flops * share_of(type)) {
+          continue;
         }
-        if (size.sums_whole && product_flops(size) <= options_.most_flops) {
+        measure_full_shard(size, type, of_steps);
+        if (size.sums_whole) {
           measure_no_shard(size, type, of_steps);
         }
       }
@@ -112,7 +114,7 @@ class Calibration {
 
   void measure_products(ComputeType type) {
     for (const auto& [rows, inner, columns] :
-         product_sizes(options_.most_flops)) {
+         product_sizes(options_.most_flops, type)) {
       const std::array sizes = {static_cast<double>(rows),
                                 static_cast<double>(inner),
                                 static_cast<double>(columns)};
@@ -130,6 +132,9 @@ class Calibration {
       const double scores = static_cast<double>(heads * seq_len) *
                             (static_cast<double>(seq_len) + 128.0) / 2.0;
       const double flops = 3.5 * 4.0 * scores * static_cast<double>(head_dim);
+      if (flops > calibration::kMostProductFlops * share_of(type)) {
+        continue;
+      }
       add(MeasuredKind::Attention, type,
           {static_cast<double>(seq_len), static_cast<double>(head_dim), 1.0},
           flops / agreed(timer_.attention(seq_len, heads, head_dim,

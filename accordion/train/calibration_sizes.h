@@ -12,8 +12,14 @@
 
 namespace accordion::calibration {
 
-inline constexpr std::array kTypes = {plan::ComputeType::Fp32,
-                                      plan::ComputeType::Bf16};
+inline constexpr std::array kTypes = {
+    plan::ComputeType::Fp32, plan::ComputeType::Bf16, plan::ComputeType::Fp16};
+
+/// Of the work that is measured in a type. Processors without units for fp16
+/// take ten times as long for it.
+inline double share_of(plan::ComputeType type) {
+  return type == plan::ComputeType::Fp16 ? 0.1 : 1.0;
+}
 
 /// Tokens, and the sides of a weight.
 struct ProductSize {
@@ -35,8 +41,9 @@ inline constexpr std::array<std::array<std::int64_t, 2>, 10> kWeights = {
 inline constexpr std::array<std::int64_t, 3> kRows = {256, 1024, 4096};
 /// Larger ones are as fast as these, and take long.
 inline constexpr double kMostProductFlops = 30e9;
-inline std::vector<ProductSize> product_sizes(double most_flops) {
-  most_flops = std::min(most_flops, kMostProductFlops);
+inline std::vector<ProductSize> product_sizes(double most_flops,
+                                              plan::ComputeType type) {
+  most_flops = std::min(most_flops, kMostProductFlops) * share_of(type);
   std::vector<ProductSize> sizes;
   for (const auto& [inner, columns] : kWeights) {
     for (const std::int64_t rows : kRows) {

@@ -94,7 +94,10 @@ double operator_seconds(
 }  // namespace
 
 c10::ScalarType scalar_type(plan::ComputeType type) {
-  return type == plan::ComputeType::Fp32 ? at::kFloat : at::kBFloat16;
+  if (type == plan::ComputeType::Fp32) {
+    return at::kFloat;
+  }
+  return type == plan::ComputeType::Fp16 ? at::kHalf : at::kBFloat16;
 }
 
 double OperatorTimer::linear(std::int64_t rows, std::int64_t inner,
