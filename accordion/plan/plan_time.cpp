@@ -193,7 +193,7 @@ struct Transfers {
 };
 
 /// What is offloaded comes and goes where a step uses it: parameters for each
-/// pass, activations out in forward and in in backward, gradients out of
+/// pass, activations out in forward and back in backward, gradients out of
 /// backward, and all of a unit's state around its step.
 Transfers transfers_of(const PlanRequest& request) {
   const Offload& offload = request.strategy.offload;

@@ -86,7 +86,7 @@ class Calibration {
           continue;
         }
         measure_full_shard(size, type, of_steps);
-        if (size.sums_whole) {
+        if (size.sums_whole && mesh_.world_size() > 1) {
           measure_no_shard(size, type, of_steps);
         }
       }
@@ -106,10 +106,11 @@ class Calibration {
            mesh_.world_size();
   }
 
-  void add(MeasuredKind kind, ComputeType type, std::array<double, 3> sizes,
-           double per_s) {
-    cluster_.gpu.measured.push_back(
-        {.kind = kind, .compute = type, .sizes = sizes, .per_s = per_s});
+  static MeasuredRate rate_of(MeasuredKind kind, ComputeType type,
+                              std::array<double, 3> sizes, double work,
+                              double seconds) {
+    return {
+        .kind = kind, .compute = type, .sizes = sizes, .per_s = work / seconds};
   }
 
   void measure_products(ComputeType type) {
@@ -118,9 +119,10 @@ class Calibration {
       const std::array sizes = {static_cast<double>(rows),
                                 static_cast<double>(inner),
                                 static_cast<double>(columns)};
-      add(MeasuredKind::Product, type, sizes,
-          6.0 * sizes[0] * sizes[1] * sizes[2] /
-              agreed(timer_.linear(rows, inner, columns, scalar_type(type))));
+      cluster_.gpu.measured.push_back(rate_of(
+          MeasuredKind::Product, type, sizes,
+          6.0 * sizes[0] * sizes[1] * sizes[2],
+          agreed(timer_.linear(rows, inner, columns, scalar_type(type)))));
     }
   }
 
@@ -135,10 +137,12 @@ class Calibration {
       if (flops > calibration::kMostProductFlops * share_of(type)) {
         continue;
       }
-      add(MeasuredKind::Attention, type,
+      cluster_.gpu.measured.push_back(rate_of(
+          MeasuredKind::Attention, type,
           {static_cast<double>(seq_len), static_cast<double>(head_dim), 1.0},
-          flops / agreed(timer_.attention(seq_len, heads, head_dim,
-                                          scalar_type(type))));
+          flops,
+          agreed(
+              timer_.attention(seq_len, heads, head_dim, scalar_type(type)))));
     }
   }
 
@@ -152,40 +156,35 @@ class Calibration {
     const plan::TimePlan alone =
         plan::make_plan(plan_request(model, config, mesh_.axes(), cluster_))
             .time;
-    rates.push_back(
-        {.kind = MeasuredKind::Step,
-         .compute = type,
-         .sizes = {static_cast<double>(size.batch * size.seq_len),
-                   static_cast<double>(size.width), 1.0},
-         .per_s = (alone.forward_s + alone.backward_s - alone.contention_s) /
-                  step.compute});
-    if (mesh_.world_size() > 1) {
-      const double unit = layer_bytes(model, type);
-      add_collective(MeasuredKind::Gather, type, unit, step.gathered_bytes,
-                     step.gather, rates);
-      add_collective(MeasuredKind::Reduce, type, unit, step.reduced_bytes,
-                     step.reduce, rates);
-    }
+    rates.push_back(rate_of(
+        MeasuredKind::Step, type,
+        {static_cast<double>(size.batch * size.seq_len),
+         static_cast<double>(size.width), 1.0},
+        alone.forward_s + alone.backward_s - alone.contention_s, step.compute));
     const double stepped =
         static_cast<double>(model.numel()) / mesh_.world_size();
-    rates.push_back({.kind = MeasuredKind::Optimizer,
-                     .compute = ComputeType::Fp32,
-                     .sizes = {stepped, 1.0, 1.0},
-                     .per_s = stepped * kOptimizerBytes / step.optimizer});
+    rates.push_back(rate_of(MeasuredKind::Optimizer, ComputeType::Fp32,
+                            {stepped, 1.0, 1.0}, stepped * kOptimizerBytes,
+                            step.optimizer));
+    if (mesh_.world_size() > 1) {
+      const std::array unit = {layer_bytes(model, type), 1.0, 1.0};
+      rates.push_back(rate_of(MeasuredKind::Gather, type, unit,
+                              step.gathered_bytes, step.gather));
+      rates.push_back(rate_of(MeasuredKind::Reduce, type, unit,
+                              step.reduced_bytes, step.reduce));
+    }
   }
 
   /// What summing whole gradients takes.
   void measure_no_shard(const ModelSize& size, ComputeType type,
                         std::vector<MeasuredRate>& rates) {
-    if (mesh_.world_size() == 1) {
-      return;
-    }
     const LlamaConfig model = llama_config(size);
     const StepRates step =
         measure_steps(train_config(size, type, "no_shard"), model, mesh_,
                       options_.seconds_of_steps);
-    add_collective(MeasuredKind::AllReduce, type, layer_bytes(model, type),
-                   step.reduced_bytes, step.reduce, rates);
+    rates.push_back(rate_of(MeasuredKind::AllReduce, type,
+                            {layer_bytes(model, type), 1.0, 1.0},
+                            step.reduced_bytes, step.reduce));
   }
 
   /// Bytes of moments, read and written, in the time of a step that does
@@ -211,15 +210,6 @@ class Calibration {
     const double each = type == ComputeType::Fp32 ? 4.0 : 2.0;
     return each * static_cast<double>(model.numel()) /
            static_cast<double>(model.num_hidden_layers);
-  }
-
-  static void add_collective(MeasuredKind kind, ComputeType type, double unit,
-                             double bytes, double seconds,
-                             std::vector<MeasuredRate>& rates) {
-    rates.push_back({.kind = kind,
-                     .compute = type,
-                     .sizes = {unit, 1.0, 1.0},
-                     .per_s = bytes / seconds});
   }
 
   const DeviceMesh& mesh_;
