@@ -10,6 +10,7 @@
 
 #include "accordion/ops/composite.h"
 #include "accordion/ops/element.h"
+#include "accordion/ops/row_tasks.h"
 
 namespace accordion::ops {
 namespace {
@@ -51,30 +52,25 @@ std::pair<at::Tensor, at::Tensor> gelu_backward(const at::Tensor& x,
                                                 GeluForm form) {
   const int64_t width = bias.defined() ? x.size(-1) : 1;
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
-  const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
-                                            1, at::get_num_threads());
+  const detail::RowTasks tasks(rows, width);
   at::Tensor dx = at::empty_like(x);
-  at::Tensor dbias =
-      bias.defined() ? at::zeros({tasks, width}, x.options().dtype(at::kFloat))
-                     : at::Tensor();
+  at::Tensor dbias = bias.defined() ? at::zeros({tasks.count(), width},
+                                                x.options().dtype(at::kFloat))
+                                    : at::Tensor();
   detail::dispatch_element(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t row = rows * task / tasks;
-        const int64_t count = rows * (task + 1) / tasks - row;
-        const bool has_bias = bias.defined();
-        kernels::gelu_backward(
-            form, kernels::GeluBackward<T>{
-                      .x = read<T>(x) + row * width,
-                      .bias = has_bias ? read<T>(bias) : nullptr,
-                      .dy = read<T>(dy) + row * width,
-                      .dx = write<T>(dx) + row * width,
-                      .dbias = has_bias ? write<float>(dbias) + task * width
-                                        : nullptr,
-                      .rows = has_bias ? count : 1,
-                      .width = has_bias ? width : count});
-      }
+    tasks.run([&](int64_t task, int64_t first, int64_t count) {
+      const bool has_bias = bias.defined();
+      kernels::gelu_backward(
+          form,
+          kernels::GeluBackward<T>{
+              .x = read<T>(x) + first * width,
+              .bias = has_bias ? read<T>(bias) : nullptr,
+              .dy = read<T>(dy) + first * width,
+              .dx = write<T>(dx) + first * width,
+              .dbias = has_bias ? write<float>(dbias) + task * width : nullptr,
+              .rows = has_bias ? count : 1,
+              .width = has_bias ? width : count});
     });
   });
   return {dx, dbias.defined() ? dbias.sum(0) : at::Tensor()};

@@ -11,6 +11,7 @@
 #include "accordion/ops/composite.h"
 #include "accordion/ops/element.h"
 #include "accordion/ops/kernels/layer_norm.h"
+#include "accordion/ops/row_tasks.h"
 
 namespace accordion::ops {
 namespace {
@@ -75,30 +76,26 @@ Gradients layer_norm_backward(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& elsewhere, float eps) {
   const int64_t width = x.size(-1);
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
-  const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
-                                            1, at::get_num_threads());
+  const detail::RowTasks tasks(rows, width);
   at::Tensor dx = at::empty_like(x);
-  at::Tensor sums = at::zeros({has_bias ? 2 : 1, tasks, width},
+  at::Tensor sums = at::zeros({has_bias ? 2 : 1, tasks.count(), width},
                               x.options().dtype(at::kFloat));
   detail::dispatch_element(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t row = rows * task / tasks;
-        const int64_t first = row * width;
-        float* dweight = write<float>(sums) + task * width;
-        kernels::layer_norm_backward(kernels::LayerNormBackward<T>{
-            .x = read<T>(x) + first,
-            .weight = read<T>(weight),
-            .dy = read<T>(dy) + first,
-            .elsewhere = read_from<T>(elsewhere, first),
-            .dx = write<T>(dx) + first,
-            .dweight = dweight,
-            .dbias = has_bias ? dweight + tasks * width : nullptr,
-            .rows = rows * (task + 1) / tasks - row,
-            .width = width,
-            .eps = eps});
-      }
+    tasks.run([&](int64_t task, int64_t first, int64_t count) {
+      const int64_t offset = first * width;
+      float* dweight = write<float>(sums) + task * width;
+      kernels::layer_norm_backward(kernels::LayerNormBackward<T>{
+          .x = read<T>(x) + offset,
+          .weight = read<T>(weight),
+          .dy = read<T>(dy) + offset,
+          .elsewhere = read_from<T>(elsewhere, offset),
+          .dx = write<T>(dx) + offset,
+          .dweight = dweight,
+          .dbias = has_bias ? dweight + tasks.count() * width : nullptr,
+          .rows = count,
+          .width = width,
+          .eps = eps});
     });
   });
   const at::Tensor totals = sums.sum(1);

@@ -12,6 +12,7 @@
 #include "accordion/ops/composite.h"
 #include "accordion/ops/element.h"
 #include "accordion/ops/kernels/row_kernels.h"
+#include "accordion/ops/row_tasks.h"
 
 namespace accordion::ops {
 namespace {
@@ -32,26 +33,22 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& x,
                                                     float eps) {
   const int64_t width = x.size(-1);
   const int64_t rows = x.numel() / std::max<int64_t>(1, width);
-  const int64_t tasks = std::clamp<int64_t>(rows / detail::rows_per_task(width),
-                                            1, at::get_num_threads());
+  const detail::RowTasks tasks(rows, width);
   at::Tensor dx = at::empty_like(x);
-  at::Tensor dweight = at::zeros({tasks, width}, x.options().dtype(at::kFloat));
+  at::Tensor dweight =
+      at::zeros({tasks.count(), width}, x.options().dtype(at::kFloat));
   detail::dispatch_element(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t first = rows * task / tasks;
-        const int64_t count = rows * (task + 1) / tasks - first;
-        kernels::rms_norm_backward(
-            read<T>(x) + first * width, read<T>(weight),
-            read<T>(dy) + first * width,
-            elsewhere.defined() ? read<T>(elsewhere) + first * width : nullptr,
-            write<T>(dx) + first * width, write<float>(dweight) + task * width,
-            count, width, eps);
-      }
+    tasks.run([&](int64_t task, int64_t first, int64_t count) {
+      kernels::rms_norm_backward(
+          read<T>(x) + first * width, read<T>(weight),
+          read<T>(dy) + first * width,
+          elsewhere.defined() ? read<T>(elsewhere) + first * width : nullptr,
+          write<T>(dx) + first * width, write<float>(dweight) + task * width,
+          count, width, eps);
     });
   });
-  return {dx, tasks == 1 ? dweight[0] : dweight.sum(0)};
+  return {dx, tasks.count() == 1 ? dweight[0] : dweight.sum(0)};
 }
 
 /// The norm of stream + branch, written to `sum`; or of stream, where `branch`
