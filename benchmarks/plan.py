@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--cluster", type=pathlib.Path, help="what `accordion bench calibrate --to` wrote")
     p.add_argument("--data", type=pathlib.Path, default=ROOT / "tests" / "data" / "parity" / "data.txt", help="text")
     p.add_argument("--shapes", type=words, default=["tiny", "small", "wide"], help=f"of {', '.join(CELLS)}")
-    p.add_argument("--dtypes", type=words, default=["fp32", "bf16"], help="of fp32, bf16")
+    p.add_argument("--dtypes", type=words, default=["fp32", "bf16"], help="of fp32, bf16, fp16")
     p.add_argument("--strategies", type=words, default=list(STRATEGIES), help=f"of {', '.join(STRATEGIES)}")
     p.add_argument("--options", type=words, default=list(OPTIONS), help=f"of {', '.join(OPTIONS)}; '': none")
     p.add_argument("--ranks", type=int, default=2)

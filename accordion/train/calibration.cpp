@@ -82,7 +82,8 @@ class Calibration {
     std::vector<MeasuredRate> of_steps;
     for (const ModelSize& size : kModels) {
       for (const ComputeType type : kTypes) {
-        if (product_flops(size) > options_.most_flops * share_of(type)) {
+        if (product_flops(size) > options_.most_flops ||
+            (type == ComputeType::Fp16 && !size.in_fp16)) {
           continue;
         }
         measure_full_shard(size, type, of_steps);
@@ -128,9 +129,9 @@ class Calibration {
 
   void measure_attention(ComputeType type) {
     for (const auto& [seq_len, head_dim] : kAttentions) {
-      // As many heads as make a million elements of a query.
+      // As many heads as make a quarter of a million elements of a query.
       const std::int64_t heads =
-          std::max<std::int64_t>(1, 4096 / (seq_len * head_dim / 256));
+          std::max<std::int64_t>(1, 4096 / (seq_len * head_dim / 64));
       const double scores = static_cast<double>(heads * seq_len) *
                             (static_cast<double>(seq_len) + 128.0) / 2.0;
       const double flops = 3.5 * 4.0 * scores * static_cast<double>(head_dim);
@@ -175,13 +176,16 @@ class Calibration {
     }
   }
 
-  /// What summing whole gradients takes.
+  /// What summing whole gradients takes, behind as little computation as may
+  /// be.
   void measure_no_shard(const ModelSize& size, ComputeType type,
                         std::vector<MeasuredRate>& rates) {
     const LlamaConfig model = llama_config(size);
+    TrainConfig config = train_config(size, type, "no_shard");
+    config.train.batch_size = 1;
+    config.data.seq_len = 64;
     const StepRates step =
-        measure_steps(train_config(size, type, "no_shard"), model, mesh_,
-                      options_.seconds_of_steps);
+        measure_steps(config, model, mesh_, options_.seconds_of_steps);
     rates.push_back(rate_of(MeasuredKind::AllReduce, type,
                             {layer_bytes(model, type), 1.0, 1.0},
                             step.reduced_bytes, step.reduce));

@@ -15,10 +15,10 @@ namespace accordion::calibration {
 inline constexpr std::array kTypes = {
     plan::ComputeType::Fp32, plan::ComputeType::Bf16, plan::ComputeType::Fp16};
 
-/// Of the work that is measured in a type. Processors without units for fp16
-/// take ten times as long for it.
+/// Of the work of operators that is measured in a type. Processors without
+/// units for fp16 take ten times as long for it, and so would a calibration.
 inline double share_of(plan::ComputeType type) {
-  return type == plan::ComputeType::Fp16 ? 0.1 : 1.0;
+  return type == plan::ComputeType::Fp16 ? 0.2 : 1.0;
 }
 
 /// Tokens, and the sides of a weight.
@@ -40,7 +40,7 @@ inline constexpr std::array<std::array<std::int64_t, 2>, 10> kWeights = {
      {512, 8192}}};
 inline constexpr std::array<std::int64_t, 3> kRows = {256, 1024, 4096};
 /// Larger ones are as fast as these, and take long.
-inline constexpr double kMostProductFlops = 30e9;
+inline constexpr double kMostProductFlops = 20e9;
 inline std::vector<ProductSize> product_sizes(double most_flops,
                                               plan::ComputeType type) {
   most_flops = std::min(most_flops, kMostProductFlops) * share_of(type);
@@ -76,15 +76,17 @@ struct ModelSize {
   std::int64_t seq_len;
   std::int64_t width;
   std::int64_t layers;
+  bool in_fp16 = false;
   bool sums_whole = false;  ///< also without shards, for the all-reduce
 };
-inline constexpr std::array<ModelSize, 7> kModels = {{{4, 128, 128, 4, true},
-                                                      {4, 256, 256, 4},
-                                                      {1, 256, 512, 4, true},
-                                                      {4, 256, 512, 4},
-                                                      {2, 128, 1024, 3, true},
-                                                      {4, 256, 1024, 1},
-                                                      {2, 128, 2048, 1}}};
+inline constexpr std::array<ModelSize, 7> kModels = {
+    {{4, 128, 128, 4, true, true},
+     {4, 256, 256, 4},
+     {1, 256, 512, 4, true, true},
+     {4, 256, 512, 2, true},
+     {2, 128, 1024, 2, false, true},
+     {4, 256, 1024, 1, true},
+     {2, 128, 2048, 1}}};
 
 /// Moments enough to leave the buffers behind.
 inline constexpr ModelSize kOffloaded = {2, 128, 1024, 3};

@@ -22,7 +22,7 @@ constexpr std::array<DType, 2> kWireTypes = {DType::Float32, DType::Bfloat16};
 
 /// Fewer where each takes long: a slow link is known after a few.
 int repetitions(std::int64_t bytes) {
-  return bytes > (8LL << 20) ? 5 : 21;
+  return bytes > (8LL << 20) ? 3 : 11;
 }
 
 /// Median over calls that begin together, mean over ranks.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/ops/randint.h>
@@ -15,6 +16,7 @@
 #include "accordion/fsdp/step_trace.h"
 #include "accordion/optim/adamw.h"
 #include "accordion/optim/clip_grad_norm.h"
+#include "accordion/optim/grad_scaler.h"
 #include "accordion/train/metrics.h"
 #include "accordion/train/optimizer_options.h"
 #include "accordion/train/rank_agreement.h"
@@ -52,19 +54,20 @@ class Steps {
         model_(model, config, mesh),
         optimizer_(model_.module(), adamw_options(config)) {
     set_step_trace(model_.module(), trace_);
+    // Without it gradients are subnormal, which processors take longer for.
+    if (config.fsdp.param_dtype == "fp16") {
+      scaler_.emplace(model_.module(), grad_scaler_options(config));
+    }
   }
 
   StepBreakdown take() {
     world_.barrier("measured step");
     trace_->begin_step();
-    model_.loss(tokens_, tokens_, static_cast<double>(tokens_.numel()))
-        .loss.backward();
-    {
-      const TraceScope span(trace_.get(), SpanKind::Optimizer);
-      const double norm = reduced_grad_norm(model_.module());
-      optimizer_.step(clip_coefficient(norm, clip_norm_));
-      optimizer_.zero_grad();
-    }
+    const at::Tensor loss =
+        model_.loss(tokens_, tokens_, static_cast<double>(tokens_.numel()))
+            .loss;
+    (scaler_ ? scaler_->scale(loss) : loss).backward();
+    update();
     trace_->end_step();
     return break_down(*trace_);
   }
@@ -94,12 +97,26 @@ class Steps {
   }
 
  private:
+  void update() {
+    const TraceScope span(trace_.get(), SpanKind::Optimizer);
+    if (scaler_) {
+      const double norm = scaler_->reduced_grad_norm();
+      scaler_->step(optimizer_, clip_coefficient(norm, clip_norm_));
+      scaler_->update();
+    } else {
+      const double norm = reduced_grad_norm(model_.module());
+      optimizer_.step(clip_coefficient(norm, clip_norm_));
+    }
+    optimizer_.zero_grad();
+  }
+
   Communicator& world_;
   double clip_norm_;
   at::Tensor tokens_;
   std::shared_ptr<StepTrace> trace_ = std::make_shared<StepTrace>();
   TrainingModel model_;
   AdamW optimizer_;
+  std::optional<GradScaler> scaler_;
 };
 
 }  // namespace
