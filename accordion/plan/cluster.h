@@ -24,6 +24,9 @@ struct Cluster {
   double disk_bytes_per_s = 3e9;
 
   [[nodiscard]] int num_gpus() const { return num_hosts * gpus_per_host; }
+  /// Whether its devices are the processors of the hosts (gpu = "CPU").
+  [[nodiscard]] bool is_cpu() const { return gpu.name == kCpuName; }
+  static constexpr std::string_view kCpuName = "CPU";
   bool operator==(const Cluster&) const = default;
 };
 

@@ -116,12 +116,10 @@ constexpr std::array<std::string_view, 12> kKeys = {"gpu",
                                                     "host_memory_bytes_per_s",
                                                     "disk_bytes_per_s"};
 
-constexpr std::string_view kCpu = "CPU";
-
 /// A rank of a CPU host, of which the file says all: no datasheet would.
 Cluster cpu_cluster() {
   Cluster cluster;
-  cluster.gpu.name = kCpu;
+  cluster.gpu.name = Cluster::kCpuName;
   cluster.gpu.num_multiprocessors = 1;
   cluster.gpu.clock_hz = 1e9;
   cluster.gpu.power_w = cluster.gpu.reference_power_w = 1.0;
@@ -236,7 +234,7 @@ Cluster cluster_from_toml(std::string_view text, std::string_view source) {
     fail(source, "The key 'gpu' is missing.");
   }
   const std::string name = text_of(*gpu, "gpu", source);
-  const bool is_cpu = name == kCpu;
+  const bool is_cpu = name == Cluster::kCpuName;
   Cluster cluster = is_cpu ? cpu_cluster() : usual_cluster(find_gpu(name), 1);
   for (const auto& [key, value] : table) {
     read_key(key.str(), value, source, cluster);

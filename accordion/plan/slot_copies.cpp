@@ -7,6 +7,13 @@
 namespace accordion::plan {
 namespace {
 
+/// Of so many elements, from bytes each to bytes each. A processor reads what
+/// it is about to write into its caches first.
+double copy_time(double numel, int from, int to, const Cluster& cluster) {
+  const int read = from + (cluster.is_cpu() ? to : 0);
+  return memory_time(numel * (read + to), cluster.gpu);
+}
+
 /// Of a rank with whole parameters.
 SlotCopies lone_copies(double params, const PlanRequest& request, bool kept) {
   const Strategy& strategy = request.strategy;
@@ -16,17 +23,15 @@ SlotCopies lone_copies(double params, const PlanRequest& request, bool kept) {
       (!whole && strategy.shard_ranks() > 1)) {
     return {};
   }
-  const GpuType& gpu = request.cluster.gpu;
   const double cast = precision.gather_bytes == precision.parameter_bytes
                           ? 0.0
-                          : memory_time(params * (precision.parameter_bytes +
-                                                  precision.gather_bytes),
-                                        gpu);
+                          : copy_time(params, precision.parameter_bytes,
+                                      precision.gather_bytes, request.cluster);
   if (whole) {
     return {.forward = cast};
   }
-  const double gradients = memory_time(
-      params * (precision.reduce_bytes + precision.gradient_bytes), gpu);
+  const double gradients = copy_time(params, precision.reduce_bytes,
+                                     precision.gradient_bytes, request.cluster);
   const bool again = strategy.sharding == Sharding::FullShard && !kept;
   return {.forward = cast, .backward = gradients + (again ? cast : 0.0)};
 }
@@ -42,7 +47,7 @@ SlotCopies buffer_copies(double params, const PlanRequest& request, bool kept) {
   const auto copy = [&](OffloadTo place, int from, int to) {
     return place == OffloadTo::None
                ? 0.0
-               : memory_time(shard * (from + to), request.cluster.gpu);
+               : copy_time(shard, from, to, request.cluster);
   };
   const double parameters = copy(offload.parameters, precision.parameter_bytes,
                                  precision.gather_bytes);

@@ -29,6 +29,7 @@ using calibration::kAttentions;
 using calibration::kModels;
 using calibration::kOffloaded;
 using calibration::kTypes;
+using calibration::model_sizes;
 using calibration::ModelSize;
 using calibration::product_flops;
 using calibration::product_sizes;
@@ -80,10 +81,9 @@ class Calibration {
     }
     // All before any of them is used: predictions must not know them.
     std::vector<MeasuredRate> of_steps;
-    for (const ModelSize& size : kModels) {
-      for (const ComputeType type : kTypes) {
-        if (product_flops(size) > options_.most_flops ||
-            (type == ComputeType::Fp16 && !size.in_fp16)) {
+    for (const ComputeType type : kTypes) {
+      for (const ModelSize& size : model_sizes(type)) {
+        if (product_flops(size) > options_.most_flops) {
           continue;
         }
         measure_full_shard(size, type, of_steps);
@@ -176,16 +176,13 @@ class Calibration {
     }
   }
 
-  /// What summing whole gradients takes, behind as little computation as may
-  /// be.
+  /// What summing whole gradients takes.
   void measure_no_shard(const ModelSize& size, ComputeType type,
                         std::vector<MeasuredRate>& rates) {
     const LlamaConfig model = llama_config(size);
-    TrainConfig config = train_config(size, type, "no_shard");
-    config.train.batch_size = 1;
-    config.data.seq_len = 64;
     const StepRates step =
-        measure_steps(config, model, mesh_, options_.seconds_of_steps);
+        measure_steps(train_config(size, type, "no_shard"), model, mesh_,
+                      options_.seconds_of_steps);
     rates.push_back(rate_of(MeasuredKind::AllReduce, type,
                             {layer_bytes(model, type), 1.0, 1.0},
                             step.reduced_bytes, step.reduce));

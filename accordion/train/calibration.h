@@ -9,7 +9,7 @@
 namespace accordion {
 
 struct CalibrationOptions {
-  double seconds_each = 0.04;     ///< for one operator of one size
+  double seconds_each = 0.03;     ///< for one operator of one size
   double seconds_of_steps = 0.4;  ///< for the steps of one model
   /// Sizes of more are left out: forward and backward of a product, a model.
   double most_flops = 200e9;

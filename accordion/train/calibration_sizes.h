@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "accordion/plan/training.h"
@@ -76,17 +77,23 @@ struct ModelSize {
   std::int64_t seq_len;
   std::int64_t width;
   std::int64_t layers;
-  bool in_fp16 = false;
   bool sums_whole = false;  ///< also without shards, for the all-reduce
 };
-inline constexpr std::array<ModelSize, 7> kModels = {
-    {{4, 128, 128, 4, true, true},
-     {4, 256, 256, 4},
-     {1, 256, 512, 4, true, true},
-     {4, 256, 512, 2, true},
-     {2, 128, 1024, 2, false, true},
-     {4, 256, 1024, 1, true},
-     {2, 128, 2048, 1}}};
+inline constexpr std::array<ModelSize, 7> kModels = {{{4, 128, 128, 4, true},
+                                                      {4, 256, 256, 4},
+                                                      {1, 256, 512, 4},
+                                                      {4, 256, 512, 4, true},
+                                                      {2, 128, 1024, 2, true},
+                                                      {4, 256, 1024, 1},
+                                                      {2, 128, 2048, 1}}};
+inline constexpr std::array<ModelSize, 3> kModelsInFp16 = {
+    {{4, 128, 128, 4, true}, {4, 256, 512, 2, true}, {4, 256, 1024, 1}}};
+inline std::span<const ModelSize> model_sizes(plan::ComputeType type) {
+  if (type == plan::ComputeType::Fp16) {
+    return kModelsInFp16;
+  }
+  return kModels;
+}
 
 /// Moments enough to leave the buffers behind.
 inline constexpr ModelSize kOffloaded = {2, 128, 1024, 3};

@@ -131,6 +131,9 @@ TEST(MeasuredRates, RanksThatHoldAllCastAndCopyTheirSlots) {
   const double gradients = params * (4.0 + 4.0) / bandwidth;
   EXPECT_NEAR(with.forward - without.forward, cast, 1e-9);
   EXPECT_NEAR(with.backward - without.backward, cast + gradients, 1e-9);
+  request.cluster.gpu.name = Cluster::kCpuName;  // reads what it writes
+  EXPECT_NEAR(layer().forward - without.forward, params * 8.0 / bandwidth,
+              1e-9);
   request.strategy.sharding = Sharding::NoShard;
   EXPECT_NEAR(layer().backward, without.backward, 1e-9);
 }
