@@ -34,11 +34,10 @@ void print_schedule(const ScheduleFlags& flags,
                                       .local_world_size = flags.num_ranks});
   const LlamaConfig model = LlamaConfig::from_file(given.model.config);
   const TrainConfig config = with_checkpointing(given, model, axes);
-  const StepSchedule schedule =
-      planned_schedule(model, fsdp_options(config), axes, flags.microbatch);
-  const bool shares_slots = config.fsdp.backend != "gloo";
-  const MemoryByKind memory =
-      estimated_memory(model, config, axes, shares_slots);
+  const bool shared = shares_memory(config);
+  const StepSchedule schedule = planned_schedule(
+      model, fsdp_options(config), axes, shared, flags.microbatch);
+  const MemoryByKind memory = estimated_memory(model, config, axes, shared);
   fmt::print("{}\n{}\na rank holds about {} at most: {}\n", to_table(schedule),
              schedule_totals(schedule), describe_bytes(memory.total()),
              describe(memory));

@@ -55,7 +55,7 @@ struct CommCounters {
 ///
 /// Two kinds, see Communicator::allocate_common and allocate_exported. Moves,
 /// never copies; unmaps when destroyed. A buffer must not outlive the
-/// communicator that made it.
+/// communicator that made it, but for shares_common_memory().
 class CommBuffer {
  public:
   virtual ~CommBuffer() = default;
@@ -72,7 +72,9 @@ class CommBuffer {
 /// One section of a grouped all-gather: rank r's piece lands in elements
 /// [r * numel, (r + 1) * numel) of `full` on every rank.
 struct GatherPart {
-  const void* local;  ///< [numel] of local_dtype
+  /// [numel] of local_dtype. May be this rank's place in `full` where the
+  /// dtypes are the same: it lies in place.
+  const void* local;
   DType local_dtype;
   void* full;          ///< [world_size * numel] of full_dtype
   DType full_dtype;    ///< converted on the way, round to nearest even
@@ -168,6 +170,11 @@ class Communicator {
   /// the dtype in which sums are wanted.
   [[nodiscard]] virtual bool sums_in_full_dtype() const { return false; }
 
+  /// Whether allocate_common gives every rank the very same pages, so that a
+  /// gather of pieces that lie in place moves nothing. They may then be used
+  /// for longer than the communicator, and the buffer, live.
+  [[nodiscard]] virtual bool shares_common_memory() const { return false; }
+
   /// Allocates memory that all ranks share where the backend can (shm: the very
   /// same pages on every rank), private memory of the same size elsewhere: the
   /// target of an all-gather. Zeroed, page aligned.
@@ -196,8 +203,9 @@ class Communicator {
   virtual void follow_caller() {}
 
   /// Waits until no peer reads `buffer` any more. Required before writing to an
-  /// exported buffer that a reduction has used; an all-gather into a common
-  /// buffer does it by itself.
+  /// exported buffer that a reduction has used, and to a piece that lies in
+  /// place; an all-gather that moves bytes into a common buffer does it by
+  /// itself.
   ///
   /// Throws std::logic_error where this rank itself still uses the buffer: a
   ///        Work not waited for, or a gathered buffer not released
@@ -211,6 +219,11 @@ class Communicator {
 
   /// Starts a grouped all-gather. `buffer` holds every part's `full`, or is
   /// null when they lie in memory that is not a CommBuffer.
+  ///
+  /// Where every part lies in place, in memory that the ranks share, nothing
+  /// moves: the gather says that this rank has written its pieces, and waits
+  /// until every rank has. Until a rank has released the buffer it reads them,
+  /// so that nobody writes to its own before acquire(buffer) has returned.
   [[nodiscard]] virtual Work all_gather_into(std::span<const GatherPart> parts,
                                              CommBuffer* buffer,
                                              std::string_view label) = 0;

@@ -91,6 +91,7 @@ ParameterDescription describe_parameter(const FsdpUnit& unit, int index,
 UnitDescription describe_unit(const FsdpUnit& unit, const Registry& registry) {
   UnitDescription result{
       .name = unit.name(),
+      .gathers_in_place = unit.gathers_in_place(),
       .sections = unit.layout().sections(),
       .shard_bytes = unit.layout().sharded_bytes(),
       .unsharded_bytes = unit.unsharded_bytes(),

@@ -40,6 +40,7 @@ struct UnitDescription {
   int parent = -1;        ///< index of the unit around it; -1 for the outermost
   bool reshard_after_forward = true;
   bool checkpoints_activations = false;
+  bool gathers_in_place = false;  ///< needs no slot
   std::vector<ParameterDescription> parameters = {};
   std::vector<Section> sections = {};
   std::int64_t shard_bytes = 0;      ///< of this rank, padding included

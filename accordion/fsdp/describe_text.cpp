@@ -109,10 +109,10 @@ void write_parameter(std::string& text, const ParameterDescription& parameter) {
 void write_unit(std::string& text, const UnitDescription& unit) {
   fmt::format_to(
       std::back_inserter(text),
-      "\nunit {}: {} elements, shard {}, gathered {}, gradients {}{}{}\n",
+      "\nunit {}: {} elements, shard {}, gathered {}{}, gradients {}{}{}\n",
       unit.name.empty() ? "(root)" : unit.name, unit.numel(),
       bytes_text(unit.shard_bytes), bytes_text(unit.unsharded_bytes),
-      bytes_text(unit.gradient_bytes),
+      unit.gathers_in_place ? " in place" : "", bytes_text(unit.gradient_bytes),
       unit.reshard_after_forward ? "" : ", kept from forward to backward",
       unit.checkpoints_activations ? ", activations recomputed" : "");
   for (const Section& section : unit.sections) {

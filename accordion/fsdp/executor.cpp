@@ -154,6 +154,13 @@ void Executor::before_forward(int unit, std::span<at::Tensor* const> inputs) {
 }
 
 void Executor::after_forward(int unit, std::span<at::Tensor* const> outputs) {
+  end_forward(unit, outputs);
+  if (!is_busy()) {
+    await_readers();
+  }
+}
+
+void Executor::end_forward(int unit, std::span<at::Tensor* const> outputs) {
   Progress& progress = progress_of(unit);
   const std::shared_ptr<UnitCall> call = std::move(progress.calls.back());
   progress.calls.pop_back();

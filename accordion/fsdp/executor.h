@@ -99,7 +99,8 @@ class Executor : public FsdpUnit::Listener,
   void forward_threw(int unit) noexcept;
 
   /// Reshards what is still unsharded: the root after a forward that no
-  /// backward followed. Does nothing inside forward or backward.
+  /// backward followed, and waits until shards may be written to ([Note:
+  /// gathers in place]). Does nothing inside forward or backward.
   void settle();
   /// Whether this is inside forward or backward.
   [[nodiscard]] bool is_busy() const;
@@ -172,6 +173,11 @@ class Executor : public FsdpUnit::Listener,
   [[nodiscard]] bool matches(ActionKind kind, int unit) const;
   void run_actions();
   void replan();
+
+  // What peers read and write of shards that are gathered in place.
+  void end_forward(int unit, std::span<at::Tensor* const> outputs);
+  void await_readers();
+  void meet_if_whole();
 
   void open_pages();
   void close_pages();
@@ -256,6 +262,9 @@ class Executor : public FsdpUnit::Listener,
   std::vector<int> unended_;  // units whose forward threw, of which peers wait
                               // to hear
   std::optional<Action> left_at_;  // where this pass left its schedule
+  /// Whether a unit that is gathered in place was resharded since this rank
+  /// last waited until all ranks had.
+  bool may_have_readers_ = false;
   bool pass_open_ = false;
   bool following_ = false;
   bool end_queued_ = false;  // the engine will call end_pass

@@ -109,8 +109,10 @@ void Executor::unshard(int unit, int slot) {
       // Outside of passes the shards may have been written to.
       pages_->forget();
     }
-    u.start_unshard(
-        pools_->parameters.take(parameter_map_, slot, u.unsharded_bytes()));
+    u.start_unshard(u.gathers_in_place()
+                        ? nullptr
+                        : &pools_->parameters.take(parameter_map_, slot,
+                                                   u.unsharded_bytes()));
   }
 }
 
@@ -136,8 +138,38 @@ void Executor::reshard(int unit) {
   const TraceScope span = traced(SpanKind::Reshard, unit);
   const bool to_secondary = comes_back && u.groups().secondary &&
                             u.parameter_state() == ParameterState::Unsharded;
-  pools_->parameters.put_back(to_secondary ? u.reshard_to_secondary()
-                                           : u.reshard());
+  const CommBuffer* const taken =
+      to_secondary ? &u.reshard_to_secondary() : u.reshard();
+  if (taken != nullptr) {
+    pools_->parameters.put_back(*taken);
+  }
+  may_have_readers_ |= u.gathers_in_place();
+}
+
+/// What comes next may write to shards.
+void Executor::await_readers() {
+  if (!std::exchange(may_have_readers_, false)) {
+    return;
+  }
+  for (const auto& unit : units_) {
+    if (unit->parameter_state() == ParameterState::Sharded) {
+      unit->await_readers();
+    }
+  }
+}
+
+/// Between two passes: what ranks write to parameters that stay whole has no
+/// gather to be ordered by.
+void Executor::meet_if_whole() {
+  const bool whole =
+      std::any_of(units_.begin(), units_.end(), [](const auto& unit) {
+        return unit->gathers_in_place() &&
+               unit->parameter_state() != ParameterState::Sharded;
+      });
+  if (whole) {
+    const CommGroups& groups = units_.front()->groups();
+    groups.gather->barrier(groups.label("parameters that stay whole"));
+  }
 }
 
 void Executor::reshard_all() {

@@ -49,6 +49,7 @@ std::vector<ScheduledUnit> Executor::describe_pass() const {
         .gradient_shard_bytes = reduce ? unit.gradient_shard_bytes() : 0,
         .offloads_gradient = reduce && unit.gradient_shard_bytes() > 0 &&
                              !options_.step_in_backward,
+        .in_place = unit.gathers_in_place(),
         .kept = !settings.reshard_after_forward ||
                 !settings.reshard_after_backward || stays,
         .begins_unsharded =
@@ -108,6 +109,7 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   }
   pass_ = describe_pass();
   check_steps();
+  meet_if_whole();
   open_pages();
   // Optimizers, checkpoints and users write to shards between passes only.
   units_.front()->groups().gather->follow_caller();
@@ -204,6 +206,8 @@ void Executor::end_pass() {
   if (!followed && options_.static_graph) {
     replan();
   }
+  await_readers();
+  meet_if_whole();
 }
 
 /// Buffers are found when a pass begins that follows the schedule. Now some may
@@ -234,6 +238,7 @@ void Executor::abandon_pass() noexcept {
     TORCH_WARN("[fully_shard] while dropping a step that failed: ",
                error.what());
   }
+  may_have_readers_ = false;  // peers may wait for this rank
   schedules_.clear();
   schedule_ = StepSchedule();
   pass_open_ = false;
@@ -252,6 +257,7 @@ void Executor::settle() {
   reshard_all();
   pass_open_ = false;
   close_pages();
+  await_readers();
 }
 
 void Executor::reshard_now(int unit) {
@@ -261,6 +267,9 @@ void Executor::reshard_now(int unit) {
                     progress.in_backward ? "backward" : "forward",
                     ", which needs its parameters. Call it between them.");
   reshard(unit);
+  if (!is_busy()) {
+    await_readers();
+  }
 }
 
 void Executor::set_schedule(StepSchedule schedule) {
@@ -274,7 +283,8 @@ void Executor::set_schedule(StepSchedule schedule) {
                     "backward; call it between steps");
   const std::vector<ScheduledUnit> units = describe_pass();
   const auto same_unit = [](const ScheduledUnit& a, const ScheduledUnit& b) {
-    return a.name == b.name && a.unsharded_bytes == b.unsharded_bytes;
+    return a.name == b.name && a.unsharded_bytes == b.unsharded_bytes &&
+           a.in_place == b.in_place;
   };
   TORCH_CHECK_VALUE(
       std::equal(units.begin(), units.end(), schedule.units.begin(),

@@ -2,6 +2,7 @@
 #include "accordion/fsdp/fsdp_unit.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 
 #include <ATen/core/grad_mode.h>
@@ -10,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include "accordion/comm/elements.h"
 #include "accordion/fsdp/scalar_type.h"
 
 namespace accordion {
@@ -68,6 +70,11 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
       layout_(
           layout_of(members, options.precision, groups_.gather->world_size())) {
   const at::NoGradGuard no_grad;
+  plan_sections();
+  if (accordion::gathers_in_place(layout_, options) &&
+      groups_.gather->shares_common_memory()) {
+    common_ = groups_.gather->allocate_common(slot_bytes_, label_);
+  }
   make_sections();
   make_parameters(members.parameters);
   update_trainable();
@@ -79,7 +86,20 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
   arrived_.assign(sources_.size(), false);
 }
 
-FsdpUnit::~FsdpUnit() = default;
+/// Peers that are about to write to their shards need not wait for a unit that
+/// is gone.
+FsdpUnit::~FsdpUnit() {
+  if (!gathers_in_place() || parameter_state_ == ParameterState::Sharded) {
+    return;
+  }
+  try {
+    gather_.wait();
+    groups_.gather->release(*common_);
+  } catch (const std::exception& error) {
+    TORCH_WARN("[fully_shard] while dropping unit '", name_,
+               "': ", error.what());
+  }
+}
 
 SlotStorage FsdpUnit::make_unsharded(const SectionState& section) const {
   if (section.source == WholeSource::Resident) {
@@ -97,17 +117,38 @@ at::TensorOptions FsdpUnit::on_device(DType dtype) const {
   return at::TensorOptions(to_scalar_type(dtype)).device(groups_.device());
 }
 
-void FsdpUnit::make_sections() {
+/// Where each section comes from, and where it lies when it is whole.
+void FsdpUnit::plan_sections() {
   for (const Section& section : layout_.sections()) {
     SectionState state{.layout = &section};
     state.sharded = groups_.sharded() && section.placement == Placement::Shard;
     const bool lone = !groups_.sharded();
     const bool offloaded = offloads_parameters_ && (state.sharded || lone);
     state.source = source_of(section, state.sharded, lone, offloaded);
+    if (state.source == WholeSource::Gathered) {
+      state.slot_offset = slot_bytes_;
+      slot_bytes_ += aligned(state.unsharded_bytes());
+    } else if (state.source == WholeSource::Cast) {
+      // Nothing in the slot, but the unit has to be unsharded all the same.
+      slot_bytes_ = std::max(slot_bytes_, kAlignmentBytes);
+    }
+    sections_.push_back(std::move(state));
+  }
+}
+
+void FsdpUnit::make_sections() {
+  for (SectionState& state : sections_) {
+    const Section& section = *state.layout;
     const at::TensorOptions stored = on_device(section.stored_dtype);
     const at::TensorOptions gathered = on_device(section.gathered_dtype);
-    state.shard = offloaded ? make_shard(section, state.paged_shard)
-                            : at::zeros({section.numel_per_rank}, stored);
+    const bool cut = state.sharded || !groups_.sharded();
+    if (gathers_in_place() && state.source == WholeSource::Gathered) {
+      state.shard = shard_in_place(state);
+    } else if (offloads_parameters_ && cut) {
+      state.shard = make_shard(section, state.paged_shard);
+    } else {
+      state.shard = at::zeros({section.numel_per_rank}, stored);
+    }
     state.gradient_squares = make_squares(groups_.device());
     if (state.source == WholeSource::Cast) {
       state.cast = at::zeros({section.padded_numel}, gathered);
@@ -116,16 +157,20 @@ void FsdpUnit::make_sections() {
       state.secondary = at::empty(
           {section.padded_numel / groups_.secondary->world_size()}, gathered);
     }
-    if (state.source == WholeSource::Gathered) {
-      state.slot_offset = slot_bytes_;
-      slot_bytes_ += aligned(state.unsharded_bytes());
-    } else if (state.source == WholeSource::Cast) {
-      // Nothing in the slot, but the unit has to be unsharded all the same.
-      slot_bytes_ = std::max(slot_bytes_, kAlignmentBytes);
-    }
     state.unsharded = make_unsharded(state);
-    sections_.push_back(std::move(state));
   }
+}
+
+/// This rank's range of a section, in the buffer that the ranks share. Zeroed,
+/// as that is. The tensor keeps the memory, so it may be used after the unit.
+at::Tensor FsdpUnit::shard_in_place(const SectionState& section) const {
+  const Section& layout = *section.layout;
+  std::byte* const place =
+      detail::offset(common_->data() + section.slot_offset, layout.stored_dtype,
+                     groups_.gather->rank() * layout.numel_per_rank);
+  return at::from_blob(
+      place, {layout.numel_per_rank}, [common = common_](void*) {},
+      on_device(layout.stored_dtype));
 }
 
 void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {

@@ -19,7 +19,8 @@
 
 namespace accordion {
 
-/// Parameters of a unit. Memory of a rank beyond its shards, in brackets.
+/// Parameters of a unit. Memory of a rank beyond its shards, in brackets; none
+/// in any state where it is gathered in place.
 enum class ParameterState {
   Sharded,     ///< the module holds pieces [0, or secondary_bytes]
   Unsharding,  ///< an all-gather is in flight into a slot [unsharded_bytes]
@@ -54,6 +55,45 @@ struct WholeSection {
 /// block, to its place in the slot that it is gathered in, ahead of that in the
 /// order of the schedule. A gradient is reduced to a slot, with what it adds to
 /// read there before, and written from it.
+
+/// // [Note: gathers in place]
+/// Where ranks share memory and compute in the stored dtype, the shards of a
+/// unit lie side by side in one buffer that all of them map, each in the place
+/// that it has in the whole. Gathering moves nothing: it waits until every rank
+/// has said that its shard is written. Pieces are there at all times; whole
+/// parameters are shown from the unshard to the reshard, and no longer, as if
+/// they were in a slot, so that programs run the same on every backend.
+///
+/// What a rank writes its peers see at once. So these orders are kept:
+///
+///   written, then read   By the gather: a rank starts it when its shard is
+///                        written, and reads when every rank has started it.
+///   read, then written   By reshard and await_readers: a rank reshards a unit
+///                        when it has read it, and writes when all ranks have
+///                        resharded it. The executor waits for that wherever
+///                        it gives the control back to a program that may
+///                        write: at the end of a pass, and of the outermost
+///                        forward, with gradients or without; in settle, which
+///                        all that lists pieces calls, and AdamW; after a
+///                        reshard by hand. A tensor that was assigned to a
+///                        parameter waits where the unshard takes it over.
+///   step in backward     By the reduction before it, which a rank takes part
+///                        in when its backward of the unit is over.
+///   whole between passes What stays whole (over microbatches, after an
+///                        evaluation, by unshard) the next pass reads without
+///                        a gather. So ranks meet at a barrier before that, and
+///                        at the end of a pass that leaves it so.
+///
+/// Otherwise a piece is not written to while its unit is whole, or on its way
+/// to be; reshard it, or list the pieces anew. (In a slot such a write shows at
+/// the next gather only.) Ranks do not meet around evaluations for which
+/// parameters stay whole, as they may have different numbers of batches. Where
+/// a pass fails nothing is awaited, as peers may wait for this rank: what they
+/// still read is of a pass that fails for them too.
+///
+/// A rank that waits for a peer that left, or that waits for this one, gets the
+/// communicator's error, which names the unit. Memory of shards lives as long
+/// as a tensor on it, on every rank by itself.
 
 /// One FSDP unit: its shards, and the transitions between the states above.
 /// Decides nothing; the executor says when.
@@ -95,8 +135,11 @@ class FsdpUnit : public GradientReceiver,
   }
   [[nodiscard]] GradientState gradient_state() const { return gradient_state_; }
   [[nodiscard]] const CommGroups& groups() const { return groups_; }
-  /// Bytes of the slot that unshard needs; 0 where parameters are always whole.
+  /// Bytes of an all-gather, and of the slot that unshard needs; 0 where
+  /// parameters are always whole.
   [[nodiscard]] std::int64_t unsharded_bytes() const { return slot_bytes_; }
+  /// Whether its shards lie where they are gathered, so that it needs no slot.
+  [[nodiscard]] bool gathers_in_place() const { return common_ != nullptr; }
   /// Bytes of the slot that gradients need in a pass that reduces them at once,
   /// or keeps them whole, in the reduction's dtype; 0 where all are frozen.
   [[nodiscard]] std::int64_t gradient_bytes(GradientUse use) const;
@@ -133,21 +176,29 @@ class FsdpUnit : public GradientReceiver,
 
   // ---- Parameters: unit_parameters.cpp ----
 
-  /// Sharded -> Unsharding. `slot` is not used by anything else until reshard.
+  /// Sharded -> Unsharding. `slot` is not used by anything else until reshard;
+  /// null where it gathers in place.
   ///
   /// Comm    one grouped all-gather of unsharded_bytes(); over the secondary
   ///         group after reshard_to_secondary
   /// Throws  c10::ValueError for a replaced piece (ShardedParameter)
-  void start_unshard(CommBuffer& slot);
+  void start_unshard(CommBuffer* slot);
   /// Unsharding -> Unsharded. Throws CommError.
   void finish_unshard();
-  /// Unsharding or Unsharded -> Sharded. Returns the slot.
-  CommBuffer& reshard();
+  /// Unsharding or Unsharded -> Sharded. Returns the slot; null where it
+  /// gathers in place.
+  CommBuffer* reshard();
   /// Unsharded -> Sharded, with a copy spread over the secondary group from
   /// which the next unshard gathers. Returns the slot.
   CommBuffer& reshard_to_secondary();
   /// Forgets that copy: the parameters are about to change.
   void drop_secondary() { has_secondary_ = false; }
+  /// Waits until every rank has resharded the unit as often as this one, so
+  /// that the shard may be written to. At once where that changes no peer's.
+  ///
+  /// Requires  Sharded
+  /// Throws    CommError
+  void await_readers();
 
   // ---- Gradients: unit_gradients.cpp ----
 
@@ -242,7 +293,9 @@ class FsdpUnit : public GradientReceiver,
 
  private:
   [[nodiscard]] at::TensorOptions on_device(DType dtype) const;
+  void plan_sections();
   void make_sections();
+  [[nodiscard]] at::Tensor shard_in_place(const SectionState& section) const;
   void make_parameters(const std::vector<MemberParameter>& members);
   [[nodiscard]] SlotStorage make_unsharded(const SectionState& section) const;
   void make_gradient(SectionState& section) const;
@@ -269,7 +322,7 @@ class FsdpUnit : public GradientReceiver,
   void adopt_parameters();
   [[nodiscard]] Work gather(CommBuffer& slot);
   void bind_sections();
-  [[nodiscard]] CommBuffer& free_slot();
+  [[nodiscard]] CommBuffer* free_slot();
   [[nodiscard]] bool slot_is_gathered() const;
   [[nodiscard]] std::byte* gradient_data(const SectionState& section) const;
   [[nodiscard]] std::byte* gradient_place(int parameter);
@@ -300,7 +353,10 @@ class FsdpUnit : public GradientReceiver,
   std::int64_t gradient_shard_bytes_ = 0;
 
   ParameterState parameter_state_ = ParameterState::Sharded;
-  CommBuffer* parameter_slot_ = nullptr;
+  /// Where the shards lie side by side, if they are gathered in place; else
+  /// null. Owned with the tensors on it.
+  std::shared_ptr<CommBuffer> common_;
+  CommBuffer* parameter_slot_ = nullptr;  // or common_
   Work gather_;
   bool has_secondary_ = false;
   bool summoned_ = false;

@@ -22,7 +22,8 @@ namespace accordion {
 ///           checksum); called once, outside of forward and backward
 /// Comm      one all-reduce of the checksums; allocates communication buffers
 /// Memory    parameters shrink to their pieces; buffers of
-///           FsdpOptions::prefetch + 2 of the largest unit come on top
+///           FsdpOptions::prefetch + 2 of the largest unit come on top, but for
+///           units that are gathered in place (FsdpOptions::gather_in_place)
 /// Throws    c10::ValueError: parameters in no unit, parameters on another
 ///           device or dtype than the mesh handles, ranks that disagree,
 ///           a module that is sharded already

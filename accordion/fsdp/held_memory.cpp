@@ -22,7 +22,8 @@ ShardedBytes sharded_bytes(const Executor& executor) {
       }
     }
     bytes.whole_copies += unit->secondary_bytes();
-    if (unit->parameter_state() != ParameterState::Sharded) {
+    if (unit->parameter_state() != ParameterState::Sharded &&
+        !unit->gathers_in_place()) {
       bytes.unsharded_parameters += unit->unsharded_bytes();
     }
     bytes.whole_gradients += unit->whole_gradient_bytes();

@@ -2,6 +2,7 @@
 #include "accordion/fsdp/memory_timeline.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace accordion {
 namespace {
@@ -49,18 +50,19 @@ class SlotsInUse {
   }
 
   [[nodiscard]] std::int64_t unsharded_parameters() const {
-    return sum(unsharded_, &ScheduledUnit::unsharded_bytes);
+    return sum(unsharded_, &ScheduledUnit::parameter_slot_bytes);
   }
   [[nodiscard]] std::int64_t whole_gradients() const {
     return sum(whole_, &ScheduledUnit::gradient_bytes);
   }
 
  private:
+  template <class Bytes>
   [[nodiscard]] std::int64_t sum(const std::vector<bool>& held,
-                                 std::int64_t ScheduledUnit::*bytes) const {
+                                 Bytes bytes) const {
     std::int64_t total = 0;
     for (std::size_t i = 0; i < held.size(); ++i) {
-      total += held[i] ? units_[i].*bytes : 0;
+      total += held[i] ? std::invoke(bytes, units_[i]) : 0;
     }
     return total;
   }

@@ -151,6 +151,14 @@ struct FsdpOptions {
   std::int64_t min_shard_numel = 0;
   /// Decides by name and shape; unset: min_shard_numel decides.
   std::function<ParameterPlacement(const ParameterInfo&)> placement = {};
+  /// Whether units whose parameters are computed with in the stored dtype are
+  /// gathered where their shards lie, if ranks share memory (backend "shm"):
+  /// nothing is copied, and no slot is held ([Note: gathers in place]). Whole
+  /// parameters are then the shards of all ranks, so that what a forward writes
+  /// to its parameters stays. False for modules that do that, as with weights
+  /// that are normalised or clipped there: what they write is gone when the
+  /// unit is resharded.
+  bool gather_in_place = true;
   /// A module sharded before over the same mesh, whose communication buffers
   /// this one uses too: for several roots that seldom need theirs at the same
   /// time, such as the stages of a pipeline or the nets of a GAN. Null: its

@@ -32,7 +32,8 @@ struct SectionState {
   /// Cut over the ranks of the gather group, and so are its gradients.
   bool sharded = false;
   bool trainable = false;               // any of its parameters is
-  at::Tensor shard = {};                // [numel_per_rank] stored dtype
+  at::Tensor shard = {};                // [numel_per_rank] stored dtype; in the
+                                        // unit's buffer, if gathered in place
   std::optional<int> paged_shard = {};  // of the unit's pages; unset: in memory
   at::Tensor gradient = {};  // [numel_per_rank] stored dtype, if trainable;
                              // on gradient_storage
@@ -43,7 +44,8 @@ struct SectionState {
   at::Tensor cast = {};              // [numel_per_rank] gathered dtype, if Cast
   at::Tensor secondary = {};         // [padded_numel / k] gathered dtype
   SlotStorage unsharded = {};        // [padded_numel] gathered dtype
-  std::int64_t slot_offset = 0;      // in the parameter slot, bytes
+  std::int64_t slot_offset = 0;      // in the parameter slot, or the unit's
+                                     // buffer, bytes
   std::int64_t gradient_offset[2] = {0, 0};  // in the gradient slot, by use
   std::int64_t gradient_shard_offset = 0;    // in the slot of the shards, bytes
 

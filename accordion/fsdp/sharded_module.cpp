@@ -113,6 +113,10 @@ std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
   return result;
 }
 
+void settle(const torch::nn::Module& root) {
+  (void)sharded_state(root, "settle");
+}
+
 void adopt_assignments(torch::nn::Module& root) {
   const at::NoGradGuard no_grad;
   for (const auto& unit :

@@ -17,7 +17,8 @@
 #include "accordion/schedule/step_schedule.h"
 
 // What can be asked of a module that fully_shard has sharded. Every function
-// here throws c10::ValueError when it has not.
+// here throws c10::ValueError when it has not. Those that list pieces make
+// pieces of what is whole first, as settle does.
 namespace accordion {
 
 /// This rank's piece of one parameter of a sharded module.
@@ -27,7 +28,7 @@ struct LocalParameter {
   std::int64_t begin = 0;  ///< first element owned, in row-major order
   std::int64_t end = 0;    ///< one past the last; begin == end owns nothing
   torch::Tensor piece;     ///< [end - begin], stored dtype; writes reach the
-                           ///< parameter
+                           ///< parameter, if its unit is sharded
   torch::Tensor gradient;  ///< [end - begin]; undefined where `.grad()` is
   /// The module's own tensor [local shape], which optimizers see; its `.grad()`
   /// is the gradient of the piece.
@@ -44,6 +45,15 @@ struct LocalParameter {
 ///
 /// Throws c10::ValueError when `root` was not passed to fully_shard
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root);
+
+/// Makes pieces of what is still whole, as after a forward that no backward
+/// followed, and waits until they may be written to: the functions here that
+/// list pieces do so by themselves. Does nothing inside forward or backward.
+///
+/// Requires  every rank calls it, where something is still whole
+/// Throws    c10::ValueError when `root` was not passed to fully_shard;
+///           CommError
+void settle(const torch::nn::Module& root);
 
 /// Brings what was assigned to parameters since the last pass (set_data, a
 /// `.grad()` of the caller's) to the pieces, as the next pass would do first.
@@ -140,8 +150,9 @@ struct ShardedBytes {
   /// Copies of replicated parameters in param_dtype, and what neighbours keep
   /// between forward and backward (FsdpOptions::reshard_to_ranks).
   std::int64_t whole_copies = 0;
-  /// Slots for unsharded parameters, and for gradients on their way to a
-  /// reduction. Held from fully_shard on, whether in use or not.
+  /// Slots for unsharded parameters, none for units that are gathered in place,
+  /// and for gradients on their way to a reduction. Held from fully_shard on,
+  /// whether in use or not.
   std::int64_t parameter_slots = 0;
   std::int64_t gradient_slots = 0;
   /// Of those, in use: by units that are unsharded, and by whole gradients.

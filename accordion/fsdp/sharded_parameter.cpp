@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/fsdp/sharded_parameter.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
@@ -140,6 +142,21 @@ void ShardedParameter::hide_whole() {
   }
 }
 
+bool ShardedParameter::has_assignment() const {
+  return !std::all_of(shown_.begin(), shown_.end(), [this](const Shown& shown) {
+    return shows_piece(shown.tensor);
+  });
+}
+
+bool ShardedParameter::shows_piece(const at::Tensor& tensor) const {
+  const at::Tensor& piece = faces_.piece_data;
+  return tensor.sizes() == piece.sizes() &&
+         tensor.scalar_type() == piece.scalar_type() &&
+         (piece.numel() == 0 ||
+          tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
+              piece.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl());
+}
+
 bool ShardedParameter::adopt_assignment() {
   bool any = false;
   for (const Shown& shown : shown_) {
@@ -149,17 +166,13 @@ bool ShardedParameter::adopt_assignment() {
 }
 
 bool ShardedParameter::adopt(const at::Tensor& tensor) {
-  const at::Tensor& piece = faces_.piece_data;
-  const bool same_shape = tensor.sizes() == piece.sizes();
-  const bool same_dtype = tensor.scalar_type() == piece.scalar_type();
-  if (same_shape && same_dtype &&
-      (piece.numel() == 0 ||
-       tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl() ==
-           piece.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl())) {
+  if (shows_piece(tensor)) {
     return false;
   }
+  const at::Tensor& piece = faces_.piece_data;
+  const bool same_dtype = tensor.scalar_type() == piece.scalar_type();
   const at::NoGradGuard no_grad;
-  if (same_shape && same_dtype) {
+  if (same_dtype && tensor.sizes() == piece.sizes()) {
     piece.copy_(tensor.detach());
   } else {
     TORCH_CHECK_VALUE(same_dtype && tensor.sizes() == faces_.unsharded.sizes(),

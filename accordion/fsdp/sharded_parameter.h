@@ -87,6 +87,10 @@ class ShardedParameter {
   /// The face is shown by one of the functions above.
   void hide_whole();
 
+  /// Whether the user assigned something else to the module's tensor.
+  ///
+  /// Requires  the sharded face is shown
+  [[nodiscard]] bool has_assignment() const;
   /// Brings assignments of the user's to the module's tensor home: a tensor of
   /// the piece's shape is copied to the piece, one of the global shape is cut.
   ///
@@ -107,6 +111,7 @@ class ShardedParameter {
   [[nodiscard]] bool adopt_gradient();
 
  private:
+  [[nodiscard]] bool shows_piece(const at::Tensor& tensor) const;
   /// One of the module's tensors.
   struct Shown {
     at::Tensor tensor = {};  // [local_shape] or [global shape]

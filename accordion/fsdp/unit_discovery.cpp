@@ -282,4 +282,28 @@ UnitLayout layout_of(const UnitMembers& unit, const MixedPrecision& precision,
   return UnitLayout::make(std::move(specs), num_ranks);
 }
 
+/// All of a unit or nothing: it has one slot, or none. Neighbours that keep a
+/// copy of their own have no memory in common, and offloaded shards are none
+/// that could be read where they are.
+bool gathers_in_place(const UnitLayout& layout, const FsdpOptions& options) {
+  const int ranks = layout.world_size();
+  const int neighbours = options.reshard_to_ranks;
+  const bool copies_to_neighbours = neighbours > 1 && neighbours < ranks;
+  const bool offloads = options.offload && options.offload->parameters;
+  if (!options.gather_in_place || ranks == 1 || copies_to_neighbours ||
+      offloads) {
+    return false;
+  }
+  bool any = false;
+  for (const Section& section : layout.sections()) {
+    if (section.placement == Placement::Shard) {
+      any = true;
+      if (section.stored_dtype != section.gathered_dtype) {
+        return false;
+      }
+    }
+  }
+  return any;
+}
+
 }  // namespace accordion

@@ -62,4 +62,8 @@ std::vector<UnitMembers> discover_units(torch::nn::Module& root,
 UnitLayout layout_of(const UnitMembers& unit, const MixedPrecision& precision,
                      int num_ranks);
 
+/// Whether a unit of this layout is gathered in place ([Note: gathers in
+/// place]), among ranks that share memory.
+bool gathers_in_place(const UnitLayout& layout, const FsdpOptions& options);
+
 }  // namespace accordion

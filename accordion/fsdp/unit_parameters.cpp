@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The parameter half of FsdpUnit.
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
@@ -65,31 +67,38 @@ Work FsdpUnit::gather(CommBuffer& slot) {
   return group.all_gather_into(parts, groups_.slot_of(slot), label_);
 }
 
-void FsdpUnit::start_unshard(CommBuffer& slot) {
+void FsdpUnit::start_unshard(CommBuffer* slot) {
   TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Sharded, name_);
+  TORCH_INTERNAL_ASSERT((slot == nullptr) == gathers_in_place(), name_);
   adopt_parameters();
-  gather_ = gather(slot);
+  CommBuffer& target = gathers_in_place() ? *common_ : *slot;
+  gather_ = gather(target);
   for (const SectionState& section : sections_) {
     if (section.source == WholeSource::Cast && !section.cast.is_meta()) {
       convert_to(section.cast, section.shard.const_data_ptr(),
                  section.layout->stored_dtype);
     }
   }
-  parameter_slot_ = &slot;
+  parameter_slot_ = &target;
   parameter_state_ = ParameterState::Unsharding;
 }
 
 void FsdpUnit::adopt_parameters() {
-  bool any = false;
+  if (std::none_of(parameters_.begin(), parameters_.end(),
+                   [](const ShardedParameter& parameter) {
+                     return parameter.has_assignment();
+                   })) {
+    return;
+  }
+  if (parameter_state_ == ParameterState::Sharded) {
+    await_readers();  // of the same pass: where it was assigned in the middle
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].adopt_assignment()) {
       forget_shard(section_of(static_cast<int>(i)));
-      any = true;
     }
   }
-  if (any) {
-    groups_.gather->follow_caller();
-  }
+  groups_.gather->follow_caller();
 }
 
 void FsdpUnit::bind_sections() {
@@ -112,7 +121,7 @@ void FsdpUnit::finish_unshard() {
   parameter_state_ = ParameterState::Unsharded;
 }
 
-CommBuffer& FsdpUnit::reshard() {
+CommBuffer* FsdpUnit::reshard() {
   TORCH_INTERNAL_ASSERT(parameter_slot_ != nullptr, name_);
   if (parameter_state_ == ParameterState::Unsharding) {
     gather_.wait();  // peers may still be writing to the slot
@@ -129,13 +138,21 @@ CommBuffer& FsdpUnit::reshard() {
   return free_slot();
 }
 
-CommBuffer& FsdpUnit::free_slot() {
+CommBuffer* FsdpUnit::free_slot() {
   if (CommBuffer* shared = groups_.slot_of(*parameter_slot_);
       shared != nullptr && slot_is_gathered()) {
     groups_.gather->release(*shared);
   }
   parameter_state_ = ParameterState::Sharded;
-  return *std::exchange(parameter_slot_, nullptr);
+  CommBuffer* const slot = std::exchange(parameter_slot_, nullptr);
+  return slot == common_.get() ? nullptr : slot;
+}
+
+void FsdpUnit::await_readers() {
+  TORCH_INTERNAL_ASSERT(parameter_state_ == ParameterState::Sharded, name_);
+  if (gathers_in_place()) {
+    groups_.gather->acquire(*common_);
+  }
 }
 
 bool FsdpUnit::slot_is_gathered() const {
@@ -160,7 +177,7 @@ CommBuffer& FsdpUnit::reshard_to_secondary() {
                               dtype, rank * section.secondary.numel()),
                dtype);
   }
-  CommBuffer& slot = reshard();
+  CommBuffer& slot = *reshard();
   has_secondary_ = true;
   return slot;
 }

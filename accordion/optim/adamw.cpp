@@ -164,6 +164,7 @@ void AdamW::split_where_gradients_differ(Shard& shard) {
 }
 
 void AdamW::step(double gradient_scale) {
+  settle(root_);  // peers may read what an evaluation left whole
   step_shards(nullptr, gradient_scale);
 }
 

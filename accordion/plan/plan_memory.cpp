@@ -60,7 +60,8 @@ class MemoryWalk {
                          request_.strategy.sharding == Sharding::NoShard;
     for (const ScheduledUnit& unit : schedule_.units) {
       if (unit.begins_unsharded) {
-        held_.unsharded_parameters += static_cast<double>(unit.unsharded_bytes);
+        held_.unsharded_parameters +=
+            static_cast<double>(unit.parameter_slot_bytes());
       }
       if (unit.begins_with_gradient && !counted) {
         held_.unreduced_gradients += static_cast<double>(unit.gradient_bytes);
@@ -77,7 +78,8 @@ class MemoryWalk {
 
   /// Gathered units are copied out of a buffer that lives until they are.
   void unshard(const Action& action) {
-    const auto bytes = static_cast<double>(unit_of(action).unsharded_bytes);
+    const auto bytes =
+        static_cast<double>(unit_of(action).parameter_slot_bytes());
     held_.unsharded_parameters += bytes;
     if (request_.stack.copies_around_collectives) {
       held_.communication_buffers =
@@ -94,7 +96,7 @@ class MemoryWalk {
         return;
       case ActionKind::Reshard:
         held_.unsharded_parameters -=
-            static_cast<double>(unit_of(action).unsharded_bytes);
+            static_cast<double>(unit_of(action).parameter_slot_bytes());
         return;
       case ActionKind::Forward:
         if (!root) {

@@ -42,6 +42,7 @@ std::vector<SoftwareStack> make_stacks() {
   accordion.fused_loss = true;
   accordion.lone_ranks_use_slots = true;
   accordion.reads_offloaded_ahead = true;
+  accordion.gathers_in_place = true;
   return {accordion, fsdp2, torchtune, fms, foundry, megatron, deepspeed};
 }
 

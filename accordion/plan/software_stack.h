@@ -27,6 +27,9 @@ struct SoftwareStack {
   /// What is offloaded is read ahead of its use and written behind it, beside
   /// the optimizer's pass too (ours).
   bool reads_offloaded_ahead = false;
+  /// Ranks of a host without devices gather parameters where the shards lie, in
+  /// memory that all of them map, if they compute in the stored dtype (ours).
+  bool gathers_in_place = false;
   /// Collectives of gathers and reductions have streams of their own.
   bool separate_streams = true;
   /// What is computed again ends where nothing more is needed: a layer's last

@@ -65,6 +65,10 @@ DeviceMemory state_memory(double params, const Strategy& strategy,
 DeviceMemory state_memory(const PlanRequest& request) {
   DeviceMemory memory =
       state_memory(params_of_rank(request), request.strategy, request.training);
+  if (keeps_whole_copy(request.strategy.sharding) &&
+      gathers_in_place(request)) {
+    memory.unsharded_parameters = 0.0;  // it is the shards of all ranks
+  }
   if (request.training.step_in_backward) {
     // Only those of the unit that steps.
     memory.gradients /= std::max(1.0, layers_per_stage(request));

@@ -221,6 +221,7 @@ ScheduledUnit scheduled(std::string name, double params,
                      keeps_whole_copy(strategy.sharding);
   if (!whole && strategy.shard_ranks() > 1) {
     unit.unsharded_bytes = bytes(precision.gather_bytes);
+    unit.in_place = gathers_in_place(request);
     unit.kept = strategy.sharding == Sharding::ShardGradOp;
     if (strategy.pipeline > 1) {
       // Stages keep parameters whole: they would be gathered for each of the
@@ -252,6 +253,16 @@ ScheduledUnit scheduled(std::string name, double params,
 }
 
 }  // namespace
+
+bool gathers_in_place(const PlanRequest& request) {
+  const Strategy& strategy = request.strategy;
+  const Precision& precision = request.training.precision;
+  return request.stack.gathers_in_place && request.cluster.is_cpu() &&
+         strategy.shard_ranks() <= request.cluster.gpus_per_host &&
+         strategy.secondary_shard == 0 &&
+         strategy.offload.parameters == OffloadTo::None &&
+         precision.gather_bytes == precision.parameter_bytes;
+}
 
 double layers_per_stage(const PlanRequest& request) {
   return real(request.model.num_layers) / request.strategy.pipeline;

@@ -42,6 +42,11 @@ std::vector<ScheduledUnit> units_of(const PlanRequest& request, PassKind pass);
 /// What each of them costs, in the same order. Layers cost the same.
 std::vector<UnitTimes> times_of(const PlanRequest& request);
 
+/// Whether gathered units take no memory: the ranks that one copy is cut over
+/// are on one host without devices, share its memory, and compute in the type
+/// that is stored.
+bool gathers_in_place(const PlanRequest& request);
+
 /// Layers of one stage: all without a pipeline; a fraction where stages differ
 /// by one, as the average of them.
 double layers_per_stage(const PlanRequest& request);

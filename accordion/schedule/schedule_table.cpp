@@ -49,9 +49,16 @@ std::string unit_name(const StepSchedule& schedule, int unit) {
   return name.empty() ? "(root)" : name;
 }
 
-std::string slot_name(const Action& action) {
+bool is_in_place(const StepSchedule& schedule, int unit) {
+  return unit >= 0 && unit < static_cast<int>(schedule.units.size()) &&
+         schedule.units[unit].in_place;
+}
+
+std::string slot_name(const StepSchedule& schedule, const Action& action) {
   if (action.slot < 0) {
-    return "";
+    const bool gathers = action.kind == ActionKind::Unshard &&
+                         is_in_place(schedule, action.unit);
+    return gathers ? "-" : "";
   }
   const char kind = action.kind == ActionKind::Unshard  ? 'p'
                     : action.kind == ActionKind::Reduce ? 's'
@@ -63,7 +70,7 @@ std::string slot_name(const Action& action) {
 std::int64_t unsharded_at_start(const StepSchedule& schedule) {
   std::int64_t bytes = 0;
   for (const ScheduledUnit& unit : schedule.units) {
-    bytes += unit.begins_unsharded ? unit.unsharded_bytes : 0;
+    bytes += unit.begins_unsharded ? unit.parameter_slot_bytes() : 0;
   }
   return bytes;
 }
@@ -75,7 +82,7 @@ std::int64_t unsharded_change(const StepSchedule& schedule,
       action.unit >= static_cast<int>(schedule.units.size())) {
     return 0;
   }
-  const std::int64_t bytes = schedule.units[action.unit].unsharded_bytes;
+  const std::int64_t bytes = schedule.units[action.unit].parameter_slot_bytes();
   if (action.kind == ActionKind::Unshard) {
     return bytes;
   }
@@ -101,6 +108,16 @@ std::string slot_sizes(char prefix, const std::vector<std::int64_t>& slots) {
     i = end;
   }
   return text.empty() ? "none" : text;
+}
+
+/// What follows the parameter slots of a schedule that needs fewer.
+std::string units_in_place(const StepSchedule& schedule) {
+  const auto count =
+      std::count_if(schedule.units.begin(), schedule.units.end(),
+                    [](const ScheduledUnit& unit) { return unit.in_place; });
+  return count == 0 ? ""
+                    : fmt::format("; {} of {} units are gathered in place (-)",
+                                  count, schedule.units.size());
 }
 
 }  // namespace
@@ -130,10 +147,11 @@ std::string to_table(const StepSchedule& schedule) {
     unsharded += unsharded_change(schedule, action);
     fmt::format_to(out, "{:>4}  {:<17}  {:<{}}  {:>4}  {:>13}\n", i,
                    verb(action.kind), unit_name(schedule, action.unit), width,
-                   slot_name(action), mib(unsharded));
+                   slot_name(schedule, action), mib(unsharded));
   }
-  fmt::format_to(out, "parameter slots (MiB): {}\n",
-                 slot_sizes('p', schedule.parameter_slots));
+  fmt::format_to(out, "parameter slots (MiB): {}{}\n",
+                 slot_sizes('p', schedule.parameter_slots),
+                 units_in_place(schedule));
   fmt::format_to(out, "gradient slots (MiB): {}\n",
                  slot_sizes('g', schedule.gradient_slots));
   if (!schedule.gradient_shard_slots.empty()) {

@@ -14,18 +14,18 @@ struct SlotKind {
   ActionKind take;
   ActionKind give;
   ActionKind or_give;
-  std::int64_t ScheduledUnit::*bytes;
+  std::int64_t (*bytes)(const ScheduledUnit&);
 };
 
-constexpr SlotKind kParameters{ActionKind::Unshard, ActionKind::Reshard,
-                               ActionKind::Reshard,
-                               &ScheduledUnit::unsharded_bytes};
-constexpr SlotKind kGradients{ActionKind::Backward, ActionKind::FinishReduce,
-                              ActionKind::FinishReduce,
-                              &ScheduledUnit::gradient_bytes};
-constexpr SlotKind kGradientShards{ActionKind::Reduce, ActionKind::Step,
-                                   ActionKind::Offload,
-                                   &ScheduledUnit::gradient_shard_bytes};
+constexpr SlotKind kParameters{
+    ActionKind::Unshard, ActionKind::Reshard, ActionKind::Reshard,
+    [](const ScheduledUnit& unit) { return unit.parameter_slot_bytes(); }};
+constexpr SlotKind kGradients{
+    ActionKind::Backward, ActionKind::FinishReduce, ActionKind::FinishReduce,
+    [](const ScheduledUnit& unit) { return unit.gradient_bytes; }};
+constexpr SlotKind kGradientShards{
+    ActionKind::Reduce, ActionKind::Step, ActionKind::Offload,
+    [](const ScheduledUnit& unit) { return unit.gradient_shard_bytes; }};
 
 /// An action that takes a slot of one kind, or gives it back.
 struct Event {
@@ -43,7 +43,7 @@ std::vector<Event> events_of(const StepSchedule& schedule, const SlotKind& kind,
   for (std::size_t i = 0; i < schedule.actions.size(); ++i) {
     const Action& action = schedule.actions[i];
     const int unit = action.unit;
-    if (schedule.units[unit].*kind.bytes == 0) {
+    if (kind.bytes(schedule.units[unit]) == 0) {
       continue;
     }
     if (action.kind == kind.take && !holds[unit]) {
@@ -95,7 +95,7 @@ void assign_own(StepSchedule& schedule, const SlotKind& kind,
     }
     if (slot_of[event.unit] < 0) {
       slot_of[event.unit] = static_cast<int>(slots.size());
-      slots.push_back(schedule.units[event.unit].*kind.bytes);
+      slots.push_back(kind.bytes(schedule.units[event.unit]));
     }
     schedule.actions[event.action].slot = slot_of[event.unit];
   }
@@ -112,7 +112,7 @@ void assign_shared(StepSchedule& schedule, const SlotKind& kind,
   int in_use = 0;
   int most = 0;
   for (const Event& event : events) {
-    bytes = std::max(bytes, schedule.units[event.unit].*kind.bytes);
+    bytes = std::max(bytes, kind.bytes(schedule.units[event.unit]));
     taken += event.takes ? 1 : 0;
     in_use += event.takes ? 1 : -1;
     most = std::max(most, in_use);
@@ -142,7 +142,7 @@ void shrink(const StepSchedule& schedule, const SlotKind& kind,
   for (const Event& event : events) {
     if (event.takes) {
       std::int64_t& bytes = slots[schedule.actions[event.action].slot];
-      bytes = std::max(bytes, schedule.units[event.unit].*kind.bytes);
+      bytes = std::max(bytes, kind.bytes(schedule.units[event.unit]));
     }
   }
 }

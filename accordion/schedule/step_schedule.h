@@ -47,7 +47,7 @@ struct Action {
   ActionKind kind;
   int unit = 0;  ///< index into StepSchedule::units
   /// Buffer slot for Unshard and Backward, and for the Reduce of a unit that
-  /// steps or offloads; -1 where there is none.
+  /// steps or offloads; -1 where there is none, as for one gathered in place.
   int slot = -1;
 
   bool operator==(const Action&) const = default;
@@ -79,6 +79,9 @@ struct ScheduledUnit {
   std::int64_t gradient_shard_bytes = 0;
   /// Which of the two: it is offloaded, and waits there for the optimizer.
   bool offloads_gradient = false;
+  /// Its shards lie where they are gathered: it takes no slot, and is whole
+  /// without memory of its own.
+  bool in_place = false;
   /// Kept unsharded from forward to backward, in a slot of its own.
   bool kept = false;
   bool begins_unsharded = false;      ///< whole since the pass before
@@ -90,6 +93,10 @@ struct ScheduledUnit {
   std::optional<std::vector<int>> forward_prefetch = std::nullopt;
   std::optional<std::vector<int>> backward_prefetch = std::nullopt;
 
+  /// What it holds while it is unsharded.
+  [[nodiscard]] std::int64_t parameter_slot_bytes() const {
+    return in_place ? 0 : unsharded_bytes;
+  }
   bool operator==(const ScheduledUnit&) const = default;
 };
 
@@ -180,12 +187,12 @@ std::vector<Action> forward_backward_markers(
 /// says.
 std::string validate(const StepSchedule& schedule);
 
-/// The most bytes of parameters that are unsharded at a time.
+/// The most bytes of slots that hold unsharded parameters at a time.
 std::int64_t peak_unsharded_bytes(const StepSchedule& schedule);
 
 /// The schedule as a table: one line an action, with slots (p0 holds
-/// parameters, g0 gradients, s0 sharded gradients) and the bytes unsharded
-/// after it.
+/// parameters, g0 gradients, s0 sharded gradients; - where a unit is gathered
+/// in place) and the bytes that unsharded parameters hold after it.
 std::string to_table(const StepSchedule& schedule);
 
 }  // namespace accordion

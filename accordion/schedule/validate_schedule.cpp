@@ -137,9 +137,16 @@ class Follower {
   }
 
   [[nodiscard]] bool may_take_slot(const Action& action) const {
-    return action.kind == ActionKind::Unshard ||
-           action.kind == ActionKind::Backward ||
-           (action.kind == ActionKind::Reduce && frees_shards(action.unit));
+    switch (action.kind) {
+      case ActionKind::Unshard:
+        return !schedule_.units[action.unit].in_place;
+      case ActionKind::Backward:
+        return true;
+      case ActionKind::Reduce:
+        return frees_shards(action.unit);
+      default:
+        return false;
+    }
   }
 
   [[nodiscard]] bool is_missing(int unit) const {
@@ -177,11 +184,13 @@ class Follower {
       return fmt::format("unshard of {}, which is unsharded already",
                          name(action.unit));
     }
-    std::string fault = take(parameter_owner_, schedule_.parameter_slots,
-                             action.slot, action.unit, bytes, "parameter");
-    unit.parameter_slot = action.slot;
     unit.whole = true;
-    return fault;
+    if (schedule_.units[action.unit].in_place) {
+      return "";
+    }
+    unit.parameter_slot = action.slot;
+    return take(parameter_owner_, schedule_.parameter_slots, action.slot,
+                action.unit, bytes, "parameter");
   }
 
   std::string reshard(int i) {

@@ -194,7 +194,7 @@ BenchResult bench(const TrainConfig& given, const Rendezvous& rendezvous,
   bench.summarize(result);
   result.estimated =
       estimated_memory(setup.model, setup.config, setup.mesh.axes(),
-                       setup.mesh.communicator("shard").backend() == "shm");
+                       setup.mesh.communicator("shard").shares_common_memory());
   result.predicted = std::move(predicted);
   result.machine =
       measure_machine(world, *fsdp_options(config).precision.param_dtype);

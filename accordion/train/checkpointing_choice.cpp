@@ -19,13 +19,12 @@ TrainConfig with_checkpointing(const TrainConfig& config,
     return config;
   }
   const std::int64_t limit = bytes_of_limit(config.memory.limit).value();
-  const bool shares_slots = config.fsdp.backend != "gloo";
   TrainConfig chosen = config;
   MemoryByKind expected;
   for (const char* const layers :
        {"none", "selective", "8", "4", "3", "2", "full"}) {
     chosen.memory.activation_checkpointing = layers;
-    expected = estimated_memory(model, chosen, axes, shares_slots);
+    expected = estimated_memory(model, chosen, axes, shares_memory(chosen));
     if (expected.total() + expected.activations / 10 <= limit) {
       return chosen;
     }

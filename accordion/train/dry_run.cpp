@@ -29,6 +29,9 @@ namespace {
 /// The first pass of each kind records its schedule, the second follows it with
 /// slots that fit, the third has nothing left to settle.
 constexpr int kSteps = 3;
+/// The mesh of a dry run has no memory to share, so that what is planned beside
+/// it has slots too; collectives are the same without.
+constexpr bool kSharesMemory = false;
 
 /// The kinds of a step's microbatches, one pass each.
 std::vector<DryPass> passes_of(std::int64_t microbatches) {
@@ -198,7 +201,7 @@ DryRun dry_run(const TrainConfig& given, int num_ranks, int rank) {
   for (std::size_t i = 0; i < result.passes.size(); ++i) {
     DryPass& pass = result.passes[i];
     const StepSchedule planned =
-        planned_schedule(shape, options, axes, pass.microbatch);
+        planned_schedule(shape, options, axes, kSharesMemory, pass.microbatch);
     pass.same_schedule = planned == schedules[i];
     pass.planned = planned_collectives(shape, options, axes, pass.microbatch);
     pass.planned.add(
@@ -208,8 +211,7 @@ DryRun dry_run(const TrainConfig& given, int num_ranks, int rank) {
                           : mesh.communicator("shard").world_size()),
         1);
   }
-  result.planned =
-      estimated_memory(shape, config, axes, /*shares_slots=*/false);
+  result.planned = estimated_memory(shape, config, axes, kSharesMemory);
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();

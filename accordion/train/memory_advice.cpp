@@ -18,11 +18,11 @@ constexpr std::int64_t kChunk = 1024;
 class Alternatives {
  public:
   Alternatives(const TrainConfig& config, const LlamaConfig& model,
-               std::span<const MeshAxis> axes, bool shares_slots)
+               std::span<const MeshAxis> axes, bool shares_memory)
       : config_(config),
         model_(model),
         axes_(axes),
-        shares_slots_(shares_slots),
+        shares_memory_(shares_memory),
         now_(total(config)) {}
 
   /// Those that save at least `least` bytes, the largest first.
@@ -40,7 +40,7 @@ class Alternatives {
 
  private:
   [[nodiscard]] std::int64_t total(const TrainConfig& config) const {
-    return estimated_memory(model_, config, axes_, shares_slots_).total();
+    return estimated_memory(model_, config, axes_, shares_memory_).total();
   }
 
   void consider(std::string setting, const TrainConfig& other) {
@@ -103,7 +103,7 @@ class Alternatives {
   const TrainConfig& config_;
   const LlamaConfig& model_;
   std::span<const MeshAxis> axes_;
-  bool shares_slots_;
+  bool shares_memory_;
   std::int64_t now_;
   std::vector<MemorySaving> savings_;
 };
@@ -113,9 +113,9 @@ class Alternatives {
 std::vector<MemorySaving> memory_savings(const TrainConfig& config,
                                          const LlamaConfig& model,
                                          std::span<const MeshAxis> axes,
-                                         bool shares_slots,
+                                         bool shares_memory,
                                          const MemoryByKind& held) {
-  return Alternatives(config, model, axes, shares_slots)
+  return Alternatives(config, model, axes, shares_memory)
       .worth(held.total() / 100);
 }
 

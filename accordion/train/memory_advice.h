@@ -22,11 +22,11 @@ struct MemorySaving {
 /// The changes that this run has not made yet and that save at least a
 /// hundredth of what is held, the largest first; each alone, not added up.
 ///
-/// `axes` are those of the run's mesh; `shares_slots`: its ranks have one copy
+/// `axes` are those of the run's mesh; `shares_memory`: its ranks have one copy
 /// of gathered parameters in common.
 [[nodiscard]] std::vector<MemorySaving> memory_savings(
     const TrainConfig& config, const LlamaConfig& model,
-    std::span<const MeshAxis> axes, bool shares_slots,
+    std::span<const MeshAxis> axes, bool shares_memory,
     const MemoryByKind& held);
 
 /// Sentences that say so, for an error.

@@ -117,7 +117,7 @@ std::vector<Microbatch> planned_passes_of(const TrainConfig& config) {
 MemoryByKind estimated_memory(const LlamaConfig& model,
                               const TrainConfig& config,
                               std::span<const MeshAxis> axes,
-                              bool shares_slots) {
+                              bool shares_memory) {
   const FsdpOptions options = fsdp_options(config);
   const int ranks = shard_ranks(options, axes);
   MemoryByKind memory;
@@ -147,11 +147,11 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
   Buffers gradient_shards;
   for (const Microbatch microbatch : planned_passes_of(config)) {
     const StepSchedule schedule =
-        planned_schedule(model, options, axes, microbatch);
+        planned_schedule(model, options, axes, shares_memory, microbatch);
     std::vector<std::int64_t> whole;
     std::vector<std::int64_t> whole_gradients;
     for (const ScheduledUnit& unit : schedule.units) {
-      if (unit.begins_unsharded) {
+      if (unit.begins_unsharded && !unit.in_place) {
         whole.push_back(unit.unsharded_bytes);
       }
       if (unit.begins_with_gradient) {
@@ -162,12 +162,17 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
     gradients.fit(schedule.gradient_slots, std::move(whole_gradients));
     gradient_shards.fit(schedule.gradient_shard_slots, {});
   }
-  const bool common = shares_slots && options.reshard_to_ranks <= 1;
+  const bool common = shares_memory && options.reshard_to_ranks <= 1;
   memory.unsharded_parameters += parameters.bytes() / (common ? ranks : 1);
   memory.communication_buffers = gradients.bytes();
   memory.gradients += gradient_shards.bytes();
   memory.activations = estimated_activations(model, config);
   return memory;
+}
+
+bool shares_memory(const TrainConfig& config) {
+  return config.train.device == "cpu" &&
+         (config.fsdp.backend == "auto" || config.fsdp.backend == "shm");
 }
 
 }  // namespace accordion

@@ -14,11 +14,16 @@ namespace accordion {
 /// or a second rank. Parameters, gradients, optimizer and slots are those of
 /// the layouts and the schedule; activations are estimated_activations.
 ///
-/// `axes` are those of the mesh; `shares_slots`: its ranks have one copy of
-/// gathered parameters in common (shared memory).
+/// `axes` are those of the mesh; `shares_memory`: ranks of its shard axis do,
+/// all of them, and so have one copy of gathered parameters in common, or are
+/// gathered in place.
 [[nodiscard]] MemoryByKind estimated_memory(const LlamaConfig& model,
                                             const TrainConfig& config,
                                             std::span<const MeshAxis> axes,
-                                            bool shares_slots);
+                                            bool shares_memory);
+
+/// Whether they will, as far as the configuration says: where it leaves the
+/// backend to the mesh, on one host.
+[[nodiscard]] bool shares_memory(const TrainConfig& config);
 
 }  // namespace accordion

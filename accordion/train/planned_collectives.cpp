@@ -92,7 +92,8 @@ CollectiveTotals planned_collectives(const LlamaConfig& model,
                                      std::span<const MeshAxis> axes,
                                      Microbatch microbatch) {
   const StepSchedule schedule =
-      planned_schedule(model, options, axes, microbatch);
+      planned_schedule(model, options, axes, /*shares_memory=*/false,
+                       microbatch);  // collectives are the same
   const GroupSizes groups = group_sizes(options, axes);
   std::vector<UnitCollectives> units;
   {

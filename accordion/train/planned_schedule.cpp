@@ -29,6 +29,7 @@ std::int64_t aligned(std::int64_t bytes) {
 struct PassPlan {
   int shard_ranks = 1;  ///< that hold pieces of one copy
   int replicas = 1;     ///< copies over which sharded gradients are averaged
+  bool shares_memory = false;
   bool begins_unsharded = false;
   bool ends_unsharded = false;
   bool begins_with_gradient = false;
@@ -37,7 +38,7 @@ struct PassPlan {
 };
 
 PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
-                   Microbatch microbatch) {
+                   bool shares_memory, Microbatch microbatch) {
   const bool whole = options.strategy == Strategy::NoShard;
   const bool first =
       microbatch == Microbatch::Only || microbatch == Microbatch::First;
@@ -49,6 +50,7 @@ PassPlan plan_pass(const FsdpOptions& options, std::span<const MeshAxis> axes,
   return {
       .shard_ranks = whole ? 1 : axis_size(axes, "shard"),
       .replicas = whole ? 1 : axis_size(axes, "replicate"),
+      .shares_memory = shares_memory,
       .begins_unsharded = keeps && !first,
       .ends_unsharded = keeps && !last,
       .begins_with_gradient = unsharded && !first,
@@ -110,6 +112,7 @@ ScheduledUnit scheduled(const UnitMembers& unit, const FsdpOptions& options,
   for (const Section& section : layout.sections()) {
     add_section(result, section, options, pass);
   }
+  result.in_place = pass.shares_memory && gathers_in_place(layout, options);
   const bool gathers = result.unsharded_bytes > 0;
   result.begins_unsharded = gathers && pass.begins_unsharded;
   result.ends_unsharded = gathers && pass.ends_unsharded;
@@ -134,10 +137,10 @@ int axis_size(std::span<const MeshAxis> axes, std::string_view name) {
 StepSchedule planned_schedule(const LlamaConfig& model,
                               const FsdpOptions& options,
                               std::span<const MeshAxis> axes,
-                              Microbatch microbatch) {
+                              bool shares_memory, Microbatch microbatch) {
   const MetaInit meta;  // only shapes are looked at
   Unit<Llama> module(model);
-  const PassPlan pass = plan_pass(options, axes, microbatch);
+  const PassPlan pass = plan_pass(options, axes, shares_memory, microbatch);
   std::vector<ScheduledUnit> units;
   for (const UnitMembers& unit :
        discover_units(*module, placement_rule(options))) {
@@ -173,12 +176,17 @@ std::string schedule_totals(const StepSchedule& schedule) {
           ? ""
           : fmt::format(", all-reduces {} times over replicas ({})",
                         all_reductions.calls, mib(all_reductions.bytes));
+  const std::int64_t peak = peak_unsharded_bytes(schedule);
+  const bool in_place =
+      peak == 0 &&
+      std::ranges::any_of(schedule.units, &ScheduledUnit::in_place);
   return fmt::format(
-      "{} units; a pass unshards {} times ({}), reduces {} times ({}){}; at "
-      "most {} of parameters are unsharded at a time",
+      "{} units; a pass unshards {} times ({}), reduces {} times ({}){}; {}",
       schedule.units.size(), gathers.calls, mib(gathers.bytes),
       reductions.calls, mib(reductions.bytes), over_replicas,
-      mib(peak_unsharded_bytes(schedule)));
+      in_place ? "unsharded parameters are the ranks' shards, in place"
+               : fmt::format("at most {} of parameters are unsharded at a time",
+                             mib(peak)));
 }
 
 }  // namespace accordion

@@ -28,9 +28,12 @@ int axis_size(std::span<const MeshAxis> axes, std::string_view name);
 /// rank: what step_schedule returns after such a pass.
 ///
 /// `axes` are those of the mesh: "shard", or "replicate" and "shard".
+/// `shares_memory`: whether ranks of its shard axis do, all of them
+/// (Communicator::shares_common_memory), and so may gather in place.
 StepSchedule planned_schedule(const LlamaConfig& model,
                               const FsdpOptions& options,
                               std::span<const MeshAxis> axes,
+                              bool shares_memory,
                               Microbatch microbatch = Microbatch::Only);
 
 /// Totals of a schedule in a line: collectives and bytes of a pass, and the

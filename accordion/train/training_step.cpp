@@ -101,10 +101,10 @@ LocalStep TrainingStep::run(std::int64_t step, double elapsed_seconds) {
 }
 
 MemoryError TrainingStep::with_advice(const MemoryError::Facts& facts) const {
-  const bool shares_slots = mesh_.communicator("shard").backend() == "shm";
+  const bool shares_memory = mesh_.communicator("shard").shares_common_memory();
   return MemoryError(facts,
                      describe(memory_savings(config_, shape_, mesh_.axes(),
-                                             shares_slots, facts.held)));
+                                             shares_memory, facts.held)));
 }
 
 LocalStep TrainingStep::take(std::int64_t step, double elapsed_seconds) {

@@ -2,8 +2,12 @@
 #include "accordion/comm/shm/shm_communicator.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <random>
+#include <span>
 #include <thread>
 
 #include "tests/comm/collective_checks.h"
@@ -48,6 +52,54 @@ const RankProgram kPeersSeeExports("shm_exports", [](const RankContext& c) {
   EXPECT_EQ(common->data()[9], std::byte{42});
 });
 
+/// Pieces that live in the buffer which they are gathered in, written and read
+/// in turn with random pauses: one that is read before it is written, or
+/// written before its last reader is done, shows as a wrong value.
+void check_gathers_in_place(Communicator& communicator, int num_rounds) {
+  constexpr std::int64_t kNumel = 3001;
+  const int world_size = communicator.world_size();
+  const int me = communicator.rank();
+  EXPECT_EQ(communicator.shares_common_memory(), world_size > 1);
+  if (world_size == 1) {
+    return;  // of one rank alone
+  }
+  const std::int64_t bytes = kNumel * world_size * 4;
+  const auto buffer = communicator.allocate_common(bytes, "unit");
+  auto* const full = reinterpret_cast<float*>(buffer->data());
+  const GatherPart part = {full + me * kNumel, DType::Float32, full,
+                           DType::Float32, kNumel};
+  std::mt19937 random(4321u + static_cast<unsigned>(me));
+  const auto dawdle = [&] {
+    if (random() % 8 == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
+    }
+  };
+  const CommCounters before = communicator.counters();
+  for (int round = 0; round < num_rounds; ++round) {
+    communicator.acquire(*buffer);
+    std::fill_n(full + me * kNumel, kNumel,
+                static_cast<float>(round * 10 + me));
+    dawdle();
+    communicator.all_gather_into({&part, 1}, buffer.get(), "unit").wait();
+    dawdle();
+    for (int rank = 0; rank < world_size; ++rank) {
+      const auto expected = static_cast<float>(round * 10 + rank);
+      ASSERT_EQ(full[rank * kNumel], expected);
+      ASSERT_EQ(full[(rank + 1) * kNumel - 1], expected);
+    }
+    communicator.release(*buffer);
+  }
+  const CommCounters& after = communicator.counters();
+  EXPECT_EQ(after.calls_of(CommOp::AllGather),
+            before.calls_of(CommOp::AllGather) + num_rounds);
+  EXPECT_EQ(after.bytes_of(CommOp::AllGather),
+            before.bytes_of(CommOp::AllGather) + num_rounds * bytes);
+}
+
+const RankProgram kInPlace("shm_in_place", [](const RankContext& c) {
+  check_gathers_in_place(*connect(c), 400);
+});
+
 class ShmWorld : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, ShmWorld, ::testing::Values(1, 2, 3, 4));
 
@@ -71,6 +123,14 @@ TEST_P(ShmWorld, SlotsAreNotOverwrittenBeforeTheirLastReader) {
   auto ranks = make_local_shm_group(GetParam(), milliseconds(30'000));
   run_threads(ranks, [](Communicator& communicator) {
     check_slot_reuse(communicator, 400);
+  });
+}
+
+TEST_P(ShmWorld, PiecesInPlaceAreReadAsTheyWereWritten) {
+  expect_ranks_pass(kInPlace, GetParam());
+  auto ranks = make_local_shm_group(GetParam(), milliseconds(30'000));
+  run_threads(ranks, [](Communicator& communicator) {
+    check_gathers_in_place(communicator, 400);
   });
 }
 
@@ -162,6 +222,53 @@ TEST(ShmCommunicator, PathOfAReductionDoesNotShow) {
     EXPECT_EQ(direct, staged);
     EXPECT_EQ(squares[0], squares[1]);
   });
+}
+
+// A copy of a piece to where it lies would be a write to memory that none may
+// write to.
+TEST(ShmCommunicator, GatherMovesNothingOfWhatLiesInPlace) {
+  with_two_ranks([](Communicator& communicator) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const auto numel = static_cast<std::int64_t>(page / sizeof(float));
+    const auto buffer = communicator.allocate_common(4 * numel * 4, "unit");
+    auto* const first = reinterpret_cast<float*>(buffer->data());
+    auto* const second = first + 2 * numel;
+    float* const mine = first + communicator.rank() * numel;
+    std::fill_n(mine, numel, 1.0f + static_cast<float>(communicator.rank()));
+    const std::vector<float> moved(static_cast<std::size_t>(numel), 5.0f);
+    const std::vector<GatherPart> parts = {
+        {mine, DType::Float32, first, DType::Float32, numel},
+        {moved.data(), DType::Float32, second, DType::Float32, numel}};
+    ASSERT_EQ(mprotect(mine, page, PROT_READ), 0);
+    for (const std::size_t count : {std::size_t{1}, parts.size()}) {
+      communicator
+          .all_gather_into(std::span(parts).first(count), buffer.get(), "unit")
+          .wait();
+      EXPECT_EQ(first[0], 1.0f);
+      EXPECT_EQ(first[2 * numel - 1], 2.0f);
+      communicator.release(*buffer);
+    }
+    EXPECT_EQ(second[0], 5.0f);
+    EXPECT_EQ(second[2 * numel - 1], 5.0f);
+    communicator.barrier("read");
+    ASSERT_EQ(mprotect(mine, page, PROT_READ | PROT_WRITE), 0);
+  });
+}
+
+// Tensors on it may be used for longer than a mesh.
+TEST(ShmCommunicator, CommonMemoryMayOutliveTheCommunicator) {
+  auto ranks = make_local_shm_group(2, milliseconds(20'000));
+  std::vector<std::unique_ptr<CommBuffer>> buffers(2);
+  run_threads(ranks, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    auto& buffer = buffers[static_cast<std::size_t>(rank)];
+    buffer = communicator.allocate_common(2, "unit");
+    buffer->data()[rank] = static_cast<std::byte>(7 + rank);
+    communicator.barrier("written");
+  });
+  ranks.clear();
+  EXPECT_EQ(buffers[0]->data()[1], std::byte{8});
+  EXPECT_EQ(buffers[1]->data()[0], std::byte{7});
 }
 
 TEST(ShmCommunicator, StartDoesNotWaitForASlowReader) {

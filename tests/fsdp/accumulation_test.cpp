@@ -91,7 +91,7 @@ struct Expected {
 
 /// Trains steps of four microbatches on 2 shards (x replicas) and calls
 /// check(held, calls of a step) for one that follows the schedule.
-void check_step(
+void check_step_once(
     int replicas, const FsdpOptions& options,
     const std::function<void(Net&, const Held&, const Calls&)>& check) {
   std::vector<MeshAxis> axes{{"shard", 2}};
@@ -121,19 +121,41 @@ void check_step(
             });
 }
 
+/// The same with slots and in place, which communicate alike.
+void check_step(
+    int replicas, FsdpOptions options,
+    const std::function<void(Net&, const Held&, const Calls&)>& check) {
+  for (const bool in_place : {false, true}) {
+    SCOPED_TRACE(in_place ? "in place" : "with slots");
+    options.gather_in_place = in_place;
+    check_step_once(replicas, options, check);
+  }
+}
+
 /// Bytes of all units' whole parameters, and of the root's and last block's.
 struct Whole {
   std::int64_t all = 0, root = 0, last = 0;
 };
-Whole whole_bytes(const Net& net) {
+Whole sum_of_units(const Net& net,
+                   std::int64_t (*bytes)(const ScheduledUnit&)) {
   Whole whole;
   const StepSchedule schedule = step_schedule(*net);
   for (const ScheduledUnit& unit : schedule.units) {
-    whole.all += unit.unsharded_bytes;
+    whole.all += bytes(unit);
   }
-  whole.root = schedule.units.front().unsharded_bytes;
-  whole.last = schedule.units.back().unsharded_bytes;
+  whole.root = bytes(schedule.units.front());
+  whole.last = bytes(schedule.units.back());
   return whole;
+}
+Whole whole_bytes(const Net& net) {
+  return sum_of_units(
+      net, [](const ScheduledUnit& unit) { return unit.unsharded_bytes; });
+}
+/// What they take while they are whole.
+Whole slot_bytes(const Net& net) {
+  return sum_of_units(net, [](const ScheduledUnit& unit) {
+    return unit.parameter_slot_bytes();
+  });
 }
 
 void expect_calls(const Calls& calls, const Expected& expected) {
@@ -152,8 +174,9 @@ TEST(Accumulation, FullShardGathersTwiceAndReducesEachMicrobatch) {
     expect_calls(calls,
                  {.gathers = K * kGathersOfAPass, .reductions = K * kUnits});
     const Whole whole = whole_bytes(net);
+    const Whole slots = slot_bytes(net);
     EXPECT_EQ(held.at_rest.unsharded_parameters, 0);
-    EXPECT_EQ(held.after_forward.unsharded_parameters, whole.root + whole.last);
+    EXPECT_EQ(held.after_forward.unsharded_parameters, slots.root + slots.last);
     EXPECT_EQ(held.between_microbatches.unsharded_parameters, 0);
     EXPECT_EQ(held.between_microbatches.whole_gradients, 0);
     EXPECT_EQ(calls.reduced_bytes, K * whole.all);
@@ -163,31 +186,31 @@ TEST(Accumulation, FullShardGathersTwiceAndReducesEachMicrobatch) {
 }
 
 TEST(Accumulation, ShardGradOpKeepsParametersFromForwardToBackward) {
-  check_step(1, {.strategy = Strategy::ShardGradOp},
-             [](Net& net, const Held& held, const Calls& calls) {
-               expect_calls(calls,
-                            {.gathers = K * kUnits, .reductions = K * kUnits});
-               const Whole whole = whole_bytes(net);
-               EXPECT_EQ(held.at_rest.unsharded_parameters, 0);
-               EXPECT_EQ(held.after_forward.unsharded_parameters, whole.all);
-               EXPECT_EQ(held.between_microbatches.unsharded_parameters, 0);
-               EXPECT_EQ(held.between_microbatches.whole_gradients, 0);
-               EXPECT_EQ(calls.gathered_bytes, K * whole.all);
-             });
+  check_step(
+      1, {.strategy = Strategy::ShardGradOp},
+      [](Net& net, const Held& held, const Calls& calls) {
+        expect_calls(calls, {.gathers = K * kUnits, .reductions = K * kUnits});
+        const Whole whole = whole_bytes(net);
+        EXPECT_EQ(held.at_rest.unsharded_parameters, 0);
+        EXPECT_EQ(held.after_forward.unsharded_parameters, slot_bytes(net).all);
+        EXPECT_EQ(held.between_microbatches.unsharded_parameters, 0);
+        EXPECT_EQ(held.between_microbatches.whole_gradients, 0);
+        EXPECT_EQ(calls.gathered_bytes, K * whole.all);
+      });
 }
 
 TEST(Accumulation, ShardGradOpMayGatherOnceAStep) {
-  check_step(
-      1,
-      {.strategy = Strategy::ShardGradOp,
-       .keep_parameters_across_microbatches = true},
-      [](Net& net, const Held& held, const Calls& calls) {
-        expect_calls(calls, {.gathers = kUnits, .reductions = K * kUnits});
-        const Whole whole = whole_bytes(net);
-        EXPECT_EQ(held.between_microbatches.unsharded_parameters, whole.all);
-        EXPECT_EQ(held.between_microbatches.whole_gradients, 0);
-        EXPECT_EQ(held.at_rest.unsharded_parameters, 0);
-      });
+  check_step(1,
+             {.strategy = Strategy::ShardGradOp,
+              .keep_parameters_across_microbatches = true},
+             [](Net& net, const Held& held, const Calls& calls) {
+               expect_calls(calls,
+                            {.gathers = kUnits, .reductions = K * kUnits});
+               EXPECT_EQ(held.between_microbatches.unsharded_parameters,
+                         slot_bytes(net).all);
+               EXPECT_EQ(held.between_microbatches.whole_gradients, 0);
+               EXPECT_EQ(held.at_rest.unsharded_parameters, 0);
+             });
 }
 
 TEST(Accumulation, ShardOptimizerGathersAndReducesOnceAStep) {
@@ -196,7 +219,7 @@ TEST(Accumulation, ShardOptimizerGathersAndReducesOnceAStep) {
                expect_calls(calls, {.gathers = kUnits, .reductions = kUnits});
                const Whole whole = whole_bytes(net);
                EXPECT_EQ(held.between_microbatches.unsharded_parameters,
-                         whole.all);
+                         slot_bytes(net).all);
                EXPECT_EQ(held.between_microbatches.whole_gradients, whole.all)
                    << "fp32 gradients of fp32 parameters";
                EXPECT_EQ(held.at_rest.unsharded_parameters, 0);

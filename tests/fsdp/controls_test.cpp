@@ -275,9 +275,11 @@ TEST(Controls, SeveralRootsMayShareTheirSlots) {
   std::vector<Net> second{seeded<Net>(), seeded<Net>()};
   testing::on_ranks(2, [&](const DeviceMesh& mesh) {
     const auto rank = static_cast<std::size_t>(mesh.rank());
-    fully_shard(first[rank], mesh);
+    fully_shard(first[rank], mesh, {.gather_in_place = false});
     const auto alone = sharded_bytes(*first[rank]);
-    fully_shard(second[rank], mesh, {.share_slots_with = first[rank].get()});
+    fully_shard(
+        second[rank], mesh,
+        {.gather_in_place = false, .share_slots_with = first[rank].get()});
     for (int step = 0; step < 3; ++step) {
       first[rank]->zero_grad();
       second[rank]->zero_grad();

@@ -48,6 +48,14 @@ TEST(MemoryTimeline, SlotsComeAndGoWithTheirActions) {
   EXPECT_TRUE(moments.back().end);
 }
 
+TEST(MemoryTimeline, WhatIsGatheredInPlaceTakesNothing) {
+  std::vector<ScheduledUnit> units = kUnits;
+  units[0].in_place = true;
+  for (const MemoryMoment& moment : memory_timeline(traced(), {}, units)) {
+    EXPECT_EQ(moment.unsharded_parameters, 8 << 20) << "of the other";
+  }
+}
+
 TEST(MemoryTimeline, ActivationsAreThoseOfTheLastSample) {
   const StepTrace trace = traced();
   const std::int64_t second = trace.spans()[1].begin_ns;

@@ -119,35 +119,45 @@ std::int64_t sum(const std::vector<std::int64_t>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
+/// Trains the stack, and compares what is held at rest with the formula.
+void check_kinds(int world, const FsdpOptions& options) {
+  testing::on_ranks(world, [&](const DeviceMesh& mesh) {
+    Training training(mesh, options);
+    training.step();
+    training.step();
+    const MemoryByKind held = training.memory.now();
+    const bool whole = options.strategy == Strategy::NoShard || world == 1;
+    const std::int64_t share = whole ? kNet : kNet / world;
+    EXPECT_EQ(held.sharded_parameters, share);
+    EXPECT_EQ(held.gradients, share);
+    EXPECT_EQ(held.optimizer, 2 * share);
+    // Two units at a time and a spare; or all of them, and a spare.
+    const bool kept = options.strategy != Strategy::FullShard;
+    const int slots = kept ? kBlocks : 3;
+    const bool takes_slots = !whole && !options.gather_in_place;
+    EXPECT_EQ(held.unsharded_parameters,
+              takes_slots ? slots * kBlock / world : 0);
+    EXPECT_EQ(held.communication_buffers,
+              sum(step_schedule(*training.net).gradient_slots));
+    EXPECT_GE(held.communication_buffers, kBlock);
+    EXPECT_EQ(held.activations, 0) << "none outlives the step";
+    EXPECT_EQ(held.other, kActivation) << "the input";
+  });
+}
+
 TEST(MemoryTracker, KindsAreThoseOfTheFormulaAtAnyWorldSizeAndStrategy) {
   for (const int world : {1, 2, 3, 4}) {
     for (const auto strategy : {Strategy::FullShard, Strategy::ShardGradOp,
                                 Strategy::ShardOptimizer, Strategy::NoShard}) {
-      SCOPED_TRACE("strategy " + std::to_string(static_cast<int>(strategy)) +
-                   ", world " + std::to_string(world));
-      testing::on_ranks(world, [&](const DeviceMesh& mesh) {
+      for (const bool in_place : {true, false}) {
+        SCOPED_TRACE("strategy " + std::to_string(static_cast<int>(strategy)) +
+                     ", world " + std::to_string(world) +
+                     (in_place ? ", in place" : ", with slots"));
         FsdpOptions options;
         options.strategy = strategy;
-        Training training(mesh, options);
-        training.step();
-        training.step();
-        const MemoryByKind held = training.memory.now();
-        const bool whole = strategy == Strategy::NoShard || world == 1;
-        const std::int64_t share = whole ? kNet : kNet / world;
-        EXPECT_EQ(held.sharded_parameters, share);
-        EXPECT_EQ(held.gradients, share);
-        EXPECT_EQ(held.optimizer, 2 * share);
-        // Two units at a time and a spare; or all of them, and a spare.
-        const bool kept = strategy != Strategy::FullShard;
-        const int slots = kept ? kBlocks : 3;
-        EXPECT_EQ(held.unsharded_parameters,
-                  whole ? 0 : slots * kBlock / world);
-        EXPECT_EQ(held.communication_buffers,
-                  sum(step_schedule(*training.net).gradient_slots));
-        EXPECT_GE(held.communication_buffers, kBlock);
-        EXPECT_EQ(held.activations, 0) << "none outlives the step";
-        EXPECT_EQ(held.other, kActivation) << "the input";
-      });
+        options.gather_in_place = in_place;
+        check_kinds(world, options);
+      }
     }
   }
 }

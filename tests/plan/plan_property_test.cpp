@@ -104,6 +104,37 @@ TEST(PlanProperty, Zero2OfFsdp2HoldsUnitsButSendsLess) {
   EXPECT_LT(kept.time.collective_bytes, full.time.collective_bytes);
 }
 
+TEST(PlanProperty, CpuHostsGatherInPlaceWhatIsComputedAsStored) {
+  PlanRequest request = small_request();
+  request.cluster.gpu.name = std::string(Cluster::kCpuName);
+  request.training.precision = {.compute = ComputeType::Fp32,
+                                .gather_bytes = 4};
+  const auto unsharded = [](const PlanRequest& asked) {
+    return plan_memory(asked).highest().unsharded_parameters;
+  };
+  for (const Sharding sharding :
+       {Sharding::FullShard, Sharding::ShardGradOp, Sharding::ShardOptimizer}) {
+    request.strategy.sharding = sharding;
+    EXPECT_EQ(unsharded(request), 0.0) << to_string(sharding);
+    PlanRequest other = request;
+    other.training.precision.gather_bytes = 2;
+    EXPECT_GT(unsharded(other), 0.0) << "cast";
+    other = request;
+    other.strategy.secondary_shard = 4;
+    EXPECT_GT(unsharded(other), 0.0) << "a copy of neighbours";
+    other = request;
+    other.cluster.gpus_per_host = 4;
+    other.cluster.num_hosts = 2;
+    EXPECT_GT(unsharded(other), 0.0) << "over hosts";
+    other = request;
+    other.stack = find_stack("torchtitan");
+    EXPECT_GT(unsharded(other), 0.0) << "other software";
+    other = request;
+    other.cluster = small_request().cluster;
+    EXPECT_GT(unsharded(other), 0.0) << "devices";
+  }
+}
+
 TEST(PlanProperty, OneRankCommunicatesNothing) {
   for (const Sharding sharding :
        {Sharding::NoShard, Sharding::ShardOptimizer, Sharding::ShardGradOp,

@@ -346,5 +346,34 @@ TEST(MakeSchedule, ImpossibleMarkersAreNamed) {
   EXPECT_THAT(error_of("F0 f0 B0"), HasSubstr("its backward never ends"));
 }
 
+// What is gathered in place happens when it would in a slot.
+TEST(MakeSchedule, UnitsInPlaceTakeNoSlot) {
+  std::vector<ScheduledUnit> units = testing::decoder(3);
+  for (ScheduledUnit& unit : units) {
+    unit.in_place = true;
+  }
+  const auto markers = forward_backward_markers(units);
+  const StepSchedule schedule = make_schedule(units, markers, {.depth = 1});
+  EXPECT_EQ(codes(schedule), codes(testing::decoder_schedule(3, 1)));
+  EXPECT_THAT(schedule.parameter_slots, IsEmpty());
+  EXPECT_THAT(schedule.gradient_slots,
+              testing::decoder_schedule(3, 1).gradient_slots);
+  for (const Action& action : schedule.actions) {
+    EXPECT_TRUE(action.kind != ActionKind::Unshard || action.slot == -1);
+  }
+  EXPECT_EQ(peak_unsharded_bytes(schedule), 0);
+  EXPECT_EQ(validate(schedule), "");
+}
+
+TEST(MakeSchedule, UnitsInPlaceLeaveSlotsToTheOthers) {
+  std::vector<ScheduledUnit> units = testing::decoder(3);
+  units[0].in_place = units[2].in_place = true;
+  const StepSchedule schedule =
+      make_schedule(units, forward_backward_markers(units), {.depth = 1});
+  EXPECT_THAT(schedule.parameter_slots, ElementsAre(10, 10));
+  EXPECT_EQ(peak_unsharded_bytes(schedule), 10);
+  EXPECT_EQ(validate(schedule), "");
+}
+
 }  // namespace
 }  // namespace accordion

@@ -45,6 +45,25 @@ TEST(ScheduleTable, PutsSlotsOfOneSizeTogether) {
               HasSubstr("p0 0.00, p1-p3 0.00 each"));
 }
 
+TEST(ScheduleTable, ShowsWhatIsGatheredInPlace) {
+  std::vector<ScheduledUnit> units = testing::decoder(1);
+  units[0].unsharded_bytes = units[1].unsharded_bytes = 1 << 20;
+  units[0].in_place = true;
+  const auto table = [&] {
+    return to_table(
+        make_schedule(units, forward_backward_markers(units), {.depth = 0}));
+  };
+  EXPECT_THAT(table(),
+              HasSubstr("unshard            (root)     -           0.00"));
+  EXPECT_THAT(table(),
+              HasSubstr("unshard            1         p0           1.00"));
+  EXPECT_THAT(table(), HasSubstr("parameter slots (MiB): p0 1.00; 1 of 2 units "
+                                 "are gathered in place (-)"));
+  units[1].in_place = true;
+  EXPECT_THAT(table(), HasSubstr("parameter slots (MiB): none; 2 of 2 units"));
+  EXPECT_THAT(table(), HasSubstr("peak unsharded MiB: 0.00"));
+}
+
 TEST(ScheduleTable, ShowsStepsAndWhereTheirGradientsWait) {
   std::vector<ScheduledUnit> units = testing::decoder(1);
   for (ScheduledUnit& unit : units) {

@@ -219,6 +219,19 @@ TEST_F(ValidateSchedule, FindsSlotsThatAreWrong) {
   expect_fault("slot 0 for (root), which uses none");
 }
 
+TEST_F(ValidateSchedule, FindsASlotForAUnitThatIsGatheredInPlace) {
+  schedule_.units[1].in_place = true;
+  expect_fault("for '1', which uses none");
+  for (Action& action : schedule_.actions) {
+    if (action.kind == Kind::Unshard && action.unit == 1) {
+      action.slot = -1;
+    }
+  }
+  EXPECT_EQ(validate(schedule_), "");
+  erase(find(Kind::Unshard, 1));
+  expect_fault("forward of '1' without an unshard before it");
+}
+
 TEST_F(ValidateSchedule, FindsAGradientSlotForAFrozenUnit) {
   schedule_.units[2].gradient_bytes = 0;
   expect_fault("gradient slot 1 for '2', which has no gradient");

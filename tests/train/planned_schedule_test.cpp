@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "accordion/comm/device_mesh.h"
+#include "accordion/comm/local_meshes.h"
 #include "accordion/fsdp/controls.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/train/config_options.h"
 #include "accordion/train/training_model.h"
+#include "tests/fsdp/rank_threads.h"
 #include "tests/train/train_ranks.h"
 
 namespace accordion {
@@ -62,8 +64,9 @@ TEST_P(PlannedSchedule, IsWhatTheStepsFollow) {
     set_unit_step(training.module(), [](const CompleteUnit&) {});
   }
   run_passes(training, GetParam().microbatch);
-  const StepSchedule planned = planned_schedule(model, fsdp_options(config),
-                                                axes, GetParam().microbatch);
+  const StepSchedule planned =
+      planned_schedule(model, fsdp_options(config), axes,
+                       /*shares_memory=*/false, GetParam().microbatch);
   const StepSchedule followed = step_schedule(training.module());
   EXPECT_EQ(to_table(planned), to_table(followed));
   EXPECT_EQ(planned, followed);
@@ -105,6 +108,42 @@ INSTANTIATE_TEST_SUITE_P(
               "fsdp.keep_parameters=true"},
              Microbatch::Last}));
 
+// The same of ranks that share memory, and gather in place what they may.
+TEST(PlannedSchedule, IsWhatRanksThatShareMemoryFollow) {
+  const std::vector<Case> cases = {
+      {},
+      {{"fsdp.param_dtype=bf16"}},
+      {{"fsdp.strategy=shard_grad_op", "fsdp.min_shard_numel=1000"}},
+      {{"fsdp.reshard_to_ranks=2"}},
+      {{"fsdp.strategy=no_shard"}},
+      {{"fsdp.strategy=hybrid"}},
+      {{"fsdp.strategy=shard_optimizer"}, Microbatch::Middle},
+      {{"memory.offload=gradients", "checkpoint.async=false"}},
+      {{"memory.offload=parameters", "checkpoint.async=false"}}};
+  int in_place = 0;
+  for (const Case& one : cases) {
+    SCOPED_TRACE(::testing::PrintToString(one.keys));
+    const TrainConfig config =
+        parse_config("", "test.toml",
+                     testing::with(testing::parity_keys("tiny-gqa"), one.keys));
+    const LlamaConfig model = open_model_config(config);
+    const auto axes =
+        mesh_axes(config, {.world_size = 4, .local_world_size = 4});
+    const StepSchedule planned =
+        planned_schedule(model, fsdp_options(config), axes,
+                         /*shares_memory=*/true, one.microbatch);
+    testing::on_meshes(make_local_meshes(axes, std::chrono::seconds(30)),
+                       [&](const DeviceMesh& mesh) {
+                         TrainingModel training(model, config, mesh);
+                         run_passes(training, one.microbatch);
+                         EXPECT_EQ(to_table(planned),
+                                   to_table(step_schedule(training.module())));
+                       });
+    in_place += planned.units.front().in_place ? 1 : 0;
+  }
+  EXPECT_EQ(in_place, 5) << "of fp32, cut, over one group, in memory";
+}
+
 std::vector<MeshAxis> ranks(int count) {
   return {{.name = "shard", .size = count}};
 }
@@ -115,10 +154,13 @@ TEST(ScheduleTotals, CountWhatTheScheduleHolds) {
   // Four layers and the root, each reduced once. The root is unsharded once, as
   // it is kept, and so is the last layer, which backward needs at once.
   const std::string totals =
-      schedule_totals(planned_schedule(model, {}, ranks(2)));
+      schedule_totals(planned_schedule(model, {}, ranks(2), false));
   EXPECT_THAT(totals, HasSubstr("5 units; a pass unshards 8 times"));
   EXPECT_THAT(totals, HasSubstr("reduces 5 times"));
   EXPECT_THAT(totals, Not(HasSubstr("replicas")));
+  EXPECT_THAT(totals, HasSubstr("of parameters are unsharded at a time"));
+  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, ranks(2), true)),
+              HasSubstr("are the ranks' shards, in place"));
 }
 
 TEST(ScheduleTotals, NameTheAllReduceOverReplicas) {
@@ -126,7 +168,7 @@ TEST(ScheduleTotals, NameTheAllReduceOverReplicas) {
       LlamaConfig::from_file(testing::fixture("tiny.json"));
   const std::vector<MeshAxis> axes = {{.name = "replicate", .size = 2},
                                       {.name = "shard", .size = 2}};
-  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, axes)),
+  EXPECT_THAT(schedule_totals(planned_schedule(model, {}, axes, false)),
               HasSubstr("all-reduces 5 times over replicas"));
 }
 

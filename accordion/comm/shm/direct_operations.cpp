@@ -62,16 +62,29 @@ DirectGather::DirectGather(ShmContext& context, std::uint64_t call,
   ++segment_->uses;
 }
 
+std::byte* DirectGather::place_of(const GatherPart& part) const {
+  return offset(part.full, part.full_dtype, context_.rank * part.numel);
+}
+
+bool DirectGather::is_in_place(const GatherPart& part) const {
+  return part.local == place_of(part) && part.local_dtype == part.full_dtype;
+}
+
 bool DirectGather::try_write() {
-  if (!context_.control.reached(done(segment_->id), former_use_)) {
+  const bool moves = !std::all_of(
+      parts_.begin(), parts_.end(),
+      [this](const GatherPart& part) { return is_in_place(part); });
+  if (moves && !context_.control.reached(done(segment_->id), former_use_)) {
     return false;
   }
   const auto store = exceeds_caches(bytes_moved(parts_, context_.world_size))
                          ? convert_past_cache
                          : convert;
   for (const GatherPart& part : parts_) {
-    store(offset(part.full, part.full_dtype, context_.rank * part.numel),
-          part.full_dtype, part.local, part.local_dtype, part.numel);
+    if (!is_in_place(part)) {
+      store(place_of(part), part.full_dtype, part.local, part.local_dtype,
+            part.numel);
+    }
   }
   written_ = true;
   context_.control.publish(ready(CommOp::AllGather), call());

@@ -10,7 +10,8 @@
 // Collectives on CommBuffers: every byte moves once.
 namespace accordion::detail {
 
-/// Each rank writes its pieces into the common buffer, which is the result.
+/// Each rank writes its pieces into the common buffer, which is the result;
+/// nothing of those that lie there in place.
 class DirectGather : public Operation {
  public:
   DirectGather(ShmContext& context, std::uint64_t call, std::string_view label,
@@ -18,13 +19,17 @@ class DirectGather : public Operation {
                std::shared_ptr<Segment> segment);
 
   /// Writes this rank's pieces unless a rank still reads the buffer's former
-  /// content. Called in the order of the calls. False: try again later.
+  /// content, which they would replace. Called in the order of the calls.
+  /// False: try again later.
   bool try_write();
 
  protected:
   void finish() override;
 
  private:
+  [[nodiscard]] std::byte* place_of(const GatherPart& part) const;
+  [[nodiscard]] bool is_in_place(const GatherPart& part) const;
+
   const std::vector<GatherPart> parts_;
   const std::shared_ptr<Segment> segment_;
   const std::uint64_t former_use_;

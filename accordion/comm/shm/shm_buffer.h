@@ -22,6 +22,7 @@ struct Segment {
   int id = 0;
   BufferKind kind = BufferKind::Common;
   std::string label;
+  /// Only compared: buffers may be destroyed after it.
   const Communicator* communicator = nullptr;
   std::vector<std::shared_ptr<Mapping>> mappings;  ///< one, or one per rank
   std::uint64_t uses = 0;                          ///< begun by this rank

@@ -36,6 +36,7 @@ class ShmCommunicator final : public Communicator {
     return control_.timeout();
   }
 
+  bool shares_common_memory() const override { return true; }
   std::unique_ptr<CommBuffer> allocate_common(std::int64_t bytes,
                                               std::string_view label) override {
     return allocate(BufferKind::Common, bytes, label);
