@@ -18,7 +18,8 @@ struct Cluster {
   LinkType inside;   ///< between the devices of a host
   LinkType between;  ///< between hosts, the share of one device
   /// Of one device: between it and its host's memory, one way (PCIe 4 of 16
-  /// lanes); of the host's memory for its processors; and of the host's disk.
+  /// lanes); of the host's memory for its processors; and of the host's disk,
+  /// reading and writing at a time.
   double host_bytes_per_s = 25e9;
   double host_memory_bytes_per_s = 25e9;
   double disk_bytes_per_s = 3e9;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "accordion/plan/activation_memory.h"
 #include "accordion/plan/collective_time.h"
+#include "accordion/plan/offload_time.h"
 #include "accordion/plan/operator_time.h"
 #include "accordion/plan/pass_simulation.h"
 #include "accordion/plan/plan.h"
@@ -12,12 +12,6 @@
 
 namespace accordion::plan {
 namespace {
-
-/// Parameters that a rank's optimizer steps.
-double stepped_params(const PlanRequest& request) {
-  const bool whole = request.strategy.sharding == Sharding::NoShard;
-  return params_of_rank(request) / (whole ? 1 : request.strategy.shard_ranks());
-}
 
 /// Bytes that a rank sends in a ring over `ranks` for `bytes` in all.
 double ring_bytes(double bytes, int ranks) {
@@ -177,90 +171,8 @@ void add_optimizer(const PlanRequest& request, TimePlan& time) {
   }
 }
 
-double transfer_time(double bytes, OffloadTo place, const Cluster& cluster) {
-  if (place == OffloadTo::None) {
-    return 0.0;
-  }
-  return bytes / (place == OffloadTo::Host ? cluster.host_bytes_per_s
-                                           : cluster.disk_bytes_per_s);
-}
-
-/// Seconds of transfers, by what they run beside.
-struct Transfers {
-  double forward = 0.0;
-  double backward = 0.0;
-  double optimizer = 0.0;
-};
-
-/// What is offloaded comes and goes where a step uses it: parameters for each
-/// pass, activations out in forward and back in backward, gradients out of
-/// backward, and all of a unit's state around its step.
-Transfers transfers_of(const PlanRequest& request) {
-  const Offload& offload = request.strategy.offload;
-  const Precision& precision = request.training.precision;
-  const auto seconds = [&](double bytes, OffloadTo place) {
-    return transfer_time(bytes, place, request.cluster);
-  };
-  const double count = real(request.training.grad_accum);
-  const double params = stepped_params(request);
-  const double read =
-      seconds(count * params * precision.parameter_bytes, offload.parameters);
-  const double saved =
-      seconds(count * saved_by_layer(request) * layers_per_stage(request),
-              offload.activations);
-  // Each pass but the first adds to what those before it wrote.
-  const double gradients =
-      seconds((2.0 * count - 1.0) * params * precision.gradient_bytes,
-              offload.gradients);
-  const double step =
-      seconds(params * 2.0 * state_bytes(request.training.optimizer),
-              offload.optimizer) +
-      seconds(params * 2.0 * precision.parameter_bytes, offload.parameters) +
-      seconds(params * precision.gradient_bytes, offload.gradients);
-  Transfers transfers{.forward = read + saved,
-                      .backward = read + saved + gradients};
-  (request.training.step_in_backward ? transfers.backward
-                                     : transfers.optimizer) += step;
-  return transfers;
-}
-
-/// Transfers run beside computation; what does not fit beside it is waited
-/// for. Around the optimizer gradients go and parameters come back, or its
-/// state comes and goes, exposed.
-double exposed_offload(const PlanRequest& request, const TimePlan& time) {
-  const Offload& offload = request.strategy.offload;
-  const Precision& precision = request.training.precision;
-  const Cluster& cluster = request.cluster;
-  const double count = real(request.training.grad_accum);
-  const double params = stepped_params(request);
-  const double hidden =
-      transfer_time(2.0 * count * params * precision.gather_bytes,
-                    offload.parameters, cluster) +
-      transfer_time(
-          2.0 * count * saved_by_layer(request) * layers_per_stage(request),
-          offload.activations, cluster);
-  const double each = offload.step_on_device
-                          ? 2.0 * state_bytes(request.training.optimizer)
-                          : precision.gradient_bytes + precision.gather_bytes;
-  // A unit's step in backward runs beside the backward of others.
-  const bool beside =
-      offload.step_on_device && request.training.step_in_backward;
-  const double around =
-      beside ? 0.0 : transfer_time(params * each, offload.optimizer, cluster);
-  return std::max(0.0, hidden - time.forward_s - time.backward_s) + around;
-}
-
 void add_offload(const PlanRequest& request, TimePlan& time) {
-  if (request.stack.reads_offloaded_ahead &&
-      (request.strategy.offload.step_on_device ||
-       request.strategy.offload.optimizer == OffloadTo::None)) {
-    const Transfers transfers = transfers_of(request);
-    time.offload_s = std::max(0.0, transfers.forward - time.forward_s) +
-                     std::max(0.0, transfers.backward - time.backward_s) +
-                     std::max(0.0, transfers.optimizer - time.optimizer_s);
-  } else {
-    time.offload_s = exposed_offload(request, time);
-  }
+  time.offload_s = offload_time(request, time);
   time.step_s += time.offload_s;
 }
 

@@ -283,6 +283,11 @@ double params_of_rank(const PlanRequest& request) {
          root_params_of_rank(request);
 }
 
+double stepped_params(const PlanRequest& request) {
+  const bool whole = request.strategy.sharding == Sharding::NoShard;
+  return params_of_rank(request) / (whole ? 1 : request.strategy.shard_ranks());
+}
+
 std::vector<ScheduledUnit> units_of(const PlanRequest& request, PassKind pass) {
   std::vector<ScheduledUnit> units;
   ScheduledUnit root =

@@ -58,5 +58,7 @@ double layer_params_of_rank(const PlanRequest& request);
 double root_params_of_rank(const PlanRequest& request);
 /// Of all its units.
 double params_of_rank(const PlanRequest& request);
+/// Of those, what its optimizer steps.
+double stepped_params(const PlanRequest& request);
 
 }  // namespace accordion::plan
