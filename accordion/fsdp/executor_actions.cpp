@@ -104,6 +104,7 @@ void Executor::unshard(int unit, int slot) {
     const TraceScope span = traced(SpanKind::StartGather, unit);
     if (!pass_open_) {
       u.groups().gather->follow_caller();
+      u.forget_copies();
     }
     if (pages_ && !pages_->in_use()) {
       // Outside of passes the shards may have been written to.

@@ -112,6 +112,9 @@ void Executor::begin_pass(const std::optional<Action>& first) {
   meet_if_whole();
   open_pages();
   // Optimizers, checkpoints and users write to shards between passes only.
+  for (const auto& unit : units_) {
+    unit->age_copies();
+  }
   units_.front()->groups().gather->follow_caller();
   pass_open_ = true;
   recorded_.clear();

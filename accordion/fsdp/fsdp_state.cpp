@@ -17,6 +17,14 @@ FsdpState& sharded_state(const torch::nn::Module& root, const char* caller) {
   return state;
 }
 
+FsdpState& writable_state(const torch::nn::Module& root, const char* caller) {
+  FsdpState& state = sharded_state(root, caller);
+  for (const auto& unit : state.executor->units()) {
+    unit->forget_copies();
+  }
+  return state;
+}
+
 FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller) {
   for (const auto& module : root.modules(/*include_self=*/true)) {
     if (const FsdpHooks* hooks = hooks_of(*module)) {

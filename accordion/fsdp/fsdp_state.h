@@ -68,6 +68,9 @@ class FsdpHooks final : public UnitHooks {
 ///
 /// Throws c10::ValueError, with `caller` as prefix, when it is not sharded
 FsdpState& sharded_state(const torch::nn::Module& root, const char* caller);
+/// The same, and what units are gathered from is their shards: these are about
+/// to be written to (FsdpUnit::forget_copies).
+FsdpState& writable_state(const torch::nn::Module& root, const char* caller);
 
 /// The same as it is, in the middle of a pass too.
 FsdpState& unsettled_state(const torch::nn::Module& root, const char* caller);

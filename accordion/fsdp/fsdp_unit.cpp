@@ -142,8 +142,15 @@ void FsdpUnit::make_sections() {
     const at::TensorOptions stored = on_device(section.stored_dtype);
     const at::TensorOptions gathered = on_device(section.gathered_dtype);
     const bool cut = state.sharded || !groups_.sharded();
-    if (gathers_in_place() && state.source == WholeSource::Gathered) {
-      state.shard = shard_in_place(state);
+    const bool in_place =
+        gathers_in_place() && state.source == WholeSource::Gathered;
+    const bool copied =
+        in_place && section.stored_dtype != section.gathered_dtype;
+    if (copied) {
+      state.copy = CopyInPlace{.values = place_of(state)};
+    }
+    if (in_place && !copied) {
+      state.shard = place_of(state);
     } else if (offloads_parameters_ && cut) {
       state.shard = make_shard(section, state.paged_shard);
     } else {
@@ -163,14 +170,14 @@ void FsdpUnit::make_sections() {
 
 /// This rank's range of a section, in the buffer that the ranks share. Zeroed,
 /// as that is. The tensor keeps the memory, so it may be used after the unit.
-at::Tensor FsdpUnit::shard_in_place(const SectionState& section) const {
+at::Tensor FsdpUnit::place_of(const SectionState& section) const {
   const Section& layout = *section.layout;
-  std::byte* const place =
-      detail::offset(common_->data() + section.slot_offset, layout.stored_dtype,
-                     groups_.gather->rank() * layout.numel_per_rank);
+  std::byte* const place = detail::offset(
+      common_->data() + section.slot_offset, layout.gathered_dtype,
+      groups_.gather->rank() * layout.numel_per_rank);
   return at::from_blob(
       place, {layout.numel_per_rank}, [common = common_](void*) {},
-      on_device(layout.stored_dtype));
+      on_device(layout.gathered_dtype));
 }
 
 void FsdpUnit::make_parameters(const std::vector<MemberParameter>& members) {

@@ -91,6 +91,11 @@ struct WholeSection {
 /// a pass fails nothing is awaited, as peers may wait for this rank: what they
 /// still read is of a pass that fails for them too.
 ///
+/// With FsdpOptions::copies_in_place, and another dtype to compute in, the same
+/// holds of copies in it. The shards are apart, and a gather casts what was
+/// written to since (CopyInPlace::State): a pass may find everything changed
+/// but what AdamW has just stepped, unless pieces were listed after that.
+///
 /// A rank that waits for a peer that left, or that waits for this one, gets the
 /// communicator's error, which names the unit. Memory of shards lives as long
 /// as a tensor on it, on every rank by itself.
@@ -130,6 +135,12 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] const std::vector<SectionState>& sections() const {
     return sections_;
   }
+  /// Null without FsdpOptions::copies_in_place.
+  [[nodiscard]] CopyInPlace* copy_of(int section) {
+    std::optional<CopyInPlace>& copy =
+        sections_[static_cast<std::size_t>(section)].copy;
+    return copy ? &*copy : nullptr;
+  }
   [[nodiscard]] ParameterState parameter_state() const {
     return parameter_state_;
   }
@@ -138,7 +149,8 @@ class FsdpUnit : public GradientReceiver,
   /// Bytes of an all-gather, and of the slot that unshard needs; 0 where
   /// parameters are always whole.
   [[nodiscard]] std::int64_t unsharded_bytes() const { return slot_bytes_; }
-  /// Whether its shards lie where they are gathered, so that it needs no slot.
+  /// Whether its shards, or copies of them, lie where they are gathered, so
+  /// that it needs no slot.
   [[nodiscard]] bool gathers_in_place() const { return common_ != nullptr; }
   /// Bytes of the slot that gradients need in a pass that reduces them at once,
   /// or keeps them whole, in the reduction's dtype; 0 where all are frozen.
@@ -193,6 +205,10 @@ class FsdpUnit : public GradientReceiver,
   CommBuffer& reshard_to_secondary();
   /// Forgets that copy: the parameters are about to change.
   void drop_secondary() { has_secondary_ = false; }
+  /// A pass begins: what lies between two may have written to shards.
+  void age_copies();
+  /// Shards are about to be written to, or may have been.
+  void forget_copies();
   /// Waits until every rank has resharded the unit as often as this one, so
   /// that the shard may be written to. At once where that changes no peer's.
   ///
@@ -295,7 +311,7 @@ class FsdpUnit : public GradientReceiver,
   [[nodiscard]] at::TensorOptions on_device(DType dtype) const;
   void plan_sections();
   void make_sections();
-  [[nodiscard]] at::Tensor shard_in_place(const SectionState& section) const;
+  [[nodiscard]] at::Tensor place_of(const SectionState& section) const;
   void make_parameters(const std::vector<MemberParameter>& members);
   [[nodiscard]] SlotStorage make_unsharded(const SectionState& section) const;
   void make_gradient(SectionState& section) const;
@@ -353,8 +369,8 @@ class FsdpUnit : public GradientReceiver,
   std::int64_t gradient_shard_bytes_ = 0;
 
   ParameterState parameter_state_ = ParameterState::Sharded;
-  /// Where the shards lie side by side, if they are gathered in place; else
-  /// null. Owned with the tensors on it.
+  /// Where shards or copies of them lie side by side, if the unit is gathered
+  /// in place; else null. Owned with the tensors on it.
   std::shared_ptr<CommBuffer> common_;
   CommBuffer* parameter_slot_ = nullptr;  // or common_
   Work gather_;

@@ -20,6 +20,10 @@ ShardedBytes sharded_bytes(const Executor& executor) {
       if (section.cast.defined()) {
         bytes.whole_copies += static_cast<std::int64_t>(section.cast.nbytes());
       }
+      if (section.copy) {
+        bytes.whole_copies +=
+            static_cast<std::int64_t>(section.copy->values.nbytes());
+      }
     }
     bytes.whole_copies += unit->secondary_bytes();
     if (unit->parameter_state() != ParameterState::Sharded &&
@@ -53,6 +57,9 @@ void for_each_held_tensor(const Executor& executor,
         if (tensor->defined()) {
           visit(*tensor);
         }
+      }
+      if (section.copy) {
+        visit(section.copy->values);
       }
       if (section.gradient_storage.is_resident() && !section.paged_gradient) {
         visit(section.gradient);

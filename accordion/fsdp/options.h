@@ -159,6 +159,13 @@ struct FsdpOptions {
   /// that are normalised or clipped there: what they write is gone when the
   /// unit is resharded.
   bool gather_in_place = true;
+  /// The same for units that compute in another dtype: beside the shards, a
+  /// copy in it lies in memory that all ranks map, from step to step, in place
+  /// of slots. A gather writes it once a pass, and not at all where AdamW did
+  /// with its step: so list pieces anew (settle, local_parameters) before you
+  /// write to them between that step and the next pass. Memory: a whole copy,
+  /// of which each rank of the host has its part.
+  bool copies_in_place = false;
   /// A module sharded before over the same mesh, whose communication buffers
   /// this one uses too: for several roots that seldom need theirs at the same
   /// time, such as the stages of a pipeline or the nets of a GAN. Null: its

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "accordion/fsdp/copy_in_place.h"
 #include "accordion/fsdp/slot_storage.h"
 #include "accordion/shard/unit_layout.h"
 
@@ -31,9 +32,11 @@ struct SectionState {
   WholeSource source = WholeSource::Gathered;
   /// Cut over the ranks of the gather group, and so are its gradients.
   bool sharded = false;
-  bool trainable = false;               // any of its parameters is
-  at::Tensor shard = {};                // [numel_per_rank] stored dtype; in the
-                                        // unit's buffer, if gathered in place
+  bool trainable = false;  // any of its parameters is
+  at::Tensor shard = {};   // [numel_per_rank] stored dtype; in the
+                           // unit's buffer, if gathered in place
+                           // without a copy
+  std::optional<CopyInPlace> copy = {};
   std::optional<int> paged_shard = {};  // of the unit's pages; unset: in memory
   at::Tensor gradient = {};  // [numel_per_rank] stored dtype, if trainable;
                              // on gradient_storage

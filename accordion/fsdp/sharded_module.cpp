@@ -103,7 +103,7 @@ at::Tensor gather_parameter(const Located& at, const at::Tensor& flat) {
 }  // namespace
 
 std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
-  const FsdpState& state = sharded_state(root, "local_parameters");
+  const FsdpState& state = writable_state(root, "local_parameters");
   std::vector<LocalParameter> result;
   for (const auto& unit : state.executor->units()) {
     for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
@@ -114,7 +114,7 @@ std::vector<LocalParameter> local_parameters(const torch::nn::Module& root) {
 }
 
 void settle(const torch::nn::Module& root) {
-  (void)sharded_state(root, "settle");
+  (void)writable_state(root, "settle");
 }
 
 void adopt_assignments(torch::nn::Module& root) {
@@ -153,7 +153,7 @@ std::map<std::string, std::string> parameter_aliases(
 }
 
 std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
-  const FsdpState& state = sharded_state(root, "flat_shards");
+  const FsdpState& state = writable_state(root, "flat_shards");
   std::vector<FlatShard> result;
   for (const auto& unit : state.executor->units()) {
     for (std::size_t s = 0; s < unit->layout().sections().size(); ++s) {
@@ -164,6 +164,7 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
           .gradients = section.trainable ? section.gradient : at::Tensor(),
           .gradient_squares = section.gradient_squares,
           .sharded = section.sharded};
+      shard.copy = unit->copy_of(static_cast<int>(s));
       if (section.paged_shard) {
         shard.paged_parameters = {state.executor->pages(),
                                   *section.paged_shard};

@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include "accordion/comm/communicator.h"
+#include "accordion/fsdp/copy_in_place.h"
 #include "accordion/offload/paged_arrays.h"
 #include "accordion/schedule/step_schedule.h"
 
@@ -87,6 +88,9 @@ struct FlatShard {
   /// mappings, and buffers are the fast way ([Note: two ways to the bytes]).
   std::optional<PagedShard> paged_parameters = {};
   std::optional<PagedShard> paged_gradients = {};
+  /// With FsdpOptions::copies_in_place. Whoever writes to the parameters writes
+  /// this too and sets its state to Stepped, or leaves both to the next gather.
+  CopyInPlace* copy = nullptr;
   /// [1] fp64: the sum of their squares as the last reduction left them; on
   /// their device, where it is read in the order of its stream.
   torch::Tensor gradient_squares = {};
@@ -147,8 +151,9 @@ struct ShardedBytes {
   std::int64_t offload_buffers = 0;
   /// Buffers through which offloaded activations pass.
   std::int64_t activation_buffers = 0;
-  /// Copies of replicated parameters in param_dtype, and what neighbours keep
-  /// between forward and backward (FsdpOptions::reshard_to_ranks).
+  /// Copies of replicated parameters in param_dtype, what neighbours keep
+  /// between forward and backward (FsdpOptions::reshard_to_ranks), and this
+  /// rank's part of what FsdpOptions::copies_in_place keeps.
   std::int64_t whole_copies = 0;
   /// Slots for unsharded parameters, none for units that are gathered in place,
   /// and for gradients on their way to a reduction. Held from fully_shard on,

@@ -298,7 +298,8 @@ bool gathers_in_place(const UnitLayout& layout, const FsdpOptions& options) {
   for (const Section& section : layout.sections()) {
     if (section.placement == Placement::Shard) {
       any = true;
-      if (section.stored_dtype != section.gathered_dtype) {
+      if (section.stored_dtype != section.gathered_dtype &&
+          !options.copies_in_place) {
         return false;
       }
     }

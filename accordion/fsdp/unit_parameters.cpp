@@ -30,7 +30,11 @@ void convert_to(const at::Tensor& to, const void* from, DType from_dtype) {
 /// What this rank contributes to a section's whole, and over how many ranks.
 GatherPart part_of(const SectionState& section, std::byte* slot,
                    bool from_secondary) {
-  const at::Tensor& local = from_secondary ? section.secondary : section.shard;
+  const bool copied =
+      section.copy && section.copy->state != CopyInPlace::State::Stale;
+  const at::Tensor& local = from_secondary ? section.secondary
+                            : copied       ? section.copy->values
+                                           : section.shard;
   return {
       .local = local.const_data_ptr(),
       .local_dtype = to_dtype(local.scalar_type()),
@@ -62,6 +66,11 @@ Work FsdpUnit::gather(CommBuffer& slot) {
   }
   if (parts.empty()) {
     return {};
+  }
+  for (SectionState& section : sections_) {
+    if (section.copy && section.copy->state == CopyInPlace::State::Stale) {
+      section.copy->state = CopyInPlace::State::Current;
+    }
   }
   Communicator& group = has_secondary_ ? *groups_.secondary : *groups_.gather;
   return group.all_gather_into(parts, groups_.slot_of(slot), label_);
@@ -98,6 +107,7 @@ void FsdpUnit::adopt_parameters() {
       forget_shard(section_of(static_cast<int>(i)));
     }
   }
+  forget_copies();
   groups_.gather->follow_caller();
 }
 
@@ -146,6 +156,24 @@ CommBuffer* FsdpUnit::free_slot() {
   parameter_state_ = ParameterState::Sharded;
   CommBuffer* const slot = std::exchange(parameter_slot_, nullptr);
   return slot == common_.get() ? nullptr : slot;
+}
+
+void FsdpUnit::age_copies() {
+  using State = CopyInPlace::State;
+  for (SectionState& section : sections_) {
+    if (section.copy) {
+      State& state = section.copy->state;
+      state = state == State::Stepped ? State::Current : State::Stale;
+    }
+  }
+}
+
+void FsdpUnit::forget_copies() {
+  for (SectionState& section : sections_) {
+    if (section.copy) {
+      section.copy->state = CopyInPlace::State::Stale;
+    }
+  }
 }
 
 void FsdpUnit::await_readers() {

@@ -67,6 +67,7 @@ WholeSection FsdpUnit::make_whole(int section, bool gradients) const {
 }
 
 void FsdpUnit::assign_whole(int section, const WholeSection& whole) {
+  forget_copies();
   const at::NoGradGuard no_grad;
   const SectionState& state = sections_[static_cast<std::size_t>(section)];
   const std::int64_t numel = state.layout->numel_per_rank;

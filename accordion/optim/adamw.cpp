@@ -106,6 +106,7 @@ void AdamW::add_shards(std::vector<FlatShard> flats) {
                        .gradients = flat.gradients,
                        .paged_parameters = flat.paged_parameters,
                        .paged_gradients = flat.paged_gradients,
+                       .copy = steps_copy(flat) ? flat.copy : nullptr,
                        .moments = pager ? make_paged_moments(pager, i)
                                         : make_resident_moments(numel, options),
                        .ranges = ranges_of(flat)});
@@ -215,9 +216,14 @@ void AdamW::step(Shard& shard, double gradient_scale) {
       const auto moment = [&](const at::Tensor& of_stretch) {
         return of_stretch.narrow(0, begin - stretch.begin, end - begin);
       };
-      const Operands operands{begin, parameters.at(begin, end),
-                              gradients.at(begin, end), moment(stretch.first),
-                              moment(stretch.second)};
+      const Operands operands{
+          begin,
+          parameters.at(begin, end),
+          gradients.at(begin, end),
+          moment(stretch.first),
+          moment(stretch.second),
+          shard.copy ? shard.copy->values.narrow(0, begin, end - begin)
+                     : at::Tensor()};
       for (const Range* range : due) {
         update(operands, *range, gradient_scale);
       }
@@ -226,6 +232,9 @@ void AdamW::step(Shard& shard, double gradient_scale) {
   });
   parameters.finish();
   gradients.finish();
+  if (shard.copy != nullptr && due.size() == shard.ranges.size()) {
+    shard.copy->state = CopyInPlace::State::Stepped;
+  }
 }
 
 std::optional<AdamW::Moments> AdamW::moments(const std::string& parameter) {

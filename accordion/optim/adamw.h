@@ -130,6 +130,7 @@ class AdamW {
     torch::Tensor gradients;                     // [numel]
     std::optional<PagedShard> paged_parameters;  // FlatShard has both
     std::optional<PagedShard> paged_gradients;
+    CopyInPlace* copy = nullptr;  // that a step writes; null: none
     std::unique_ptr<ShardMoments> moments;
     std::vector<Range> ranges;
   };
@@ -140,6 +141,7 @@ class AdamW {
     torch::Tensor gradients;      // [numel], dtype of the parameters
     torch::Tensor first_moment;   // [numel]
     torch::Tensor second_moment;  // [numel], dtype of the first
+    torch::Tensor copy;  // [numel] bf16, to be written; undefined: none
   };
 
   void add_new_shards();
@@ -156,6 +158,7 @@ class AdamW {
   void update_by_torch(const Operands& operands, const Range& range,
                        double gradient_scale) const;
   [[nodiscard]] c10::ScalarType moments_dtype(const FlatShard& shard) const;
+  [[nodiscard]] bool steps_copy(const FlatShard& shard) const;
 
   torch::nn::Module& root_;
   AdamWOptions options_;

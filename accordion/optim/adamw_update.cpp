@@ -49,7 +49,10 @@ kernels::AdamWOperands<Parameter, Moment> operands_at(const Operands& operands,
       static_cast<const Parameter*>(operands.gradients.const_data_ptr()) +
           begin,
       static_cast<Moment*>(operands.first_moment.mutable_data_ptr()) + begin,
-      static_cast<Moment*>(operands.second_moment.mutable_data_ptr()) + begin};
+      static_cast<Moment*>(operands.second_moment.mutable_data_ptr()) + begin,
+      operands.copy.defined()
+          ? static_cast<Bf16*>(operands.copy.mutable_data_ptr()) + begin
+          : nullptr};
 }
 
 template <class Parameter, class Moment>
@@ -57,7 +60,8 @@ kernels::AdamWOperands<Parameter, Moment> shifted(
     const kernels::AdamWOperands<Parameter, Moment>& operands,
     std::int64_t by) {
   return {operands.parameters + by, operands.gradients + by,
-          operands.first_moment + by, operands.second_moment + by};
+          operands.first_moment + by, operands.second_moment + by,
+          operands.copy ? operands.copy + by : nullptr};
 }
 
 template <class Parameter, class Moment>
@@ -130,6 +134,13 @@ c10::ScalarType AdamW::moments_dtype(const FlatShard& shard) const {
   return moments;
 }
 
+/// Where the kernel cannot, the next gather writes it.
+bool AdamW::steps_copy(const FlatShard& shard) const {
+  return shard.copy != nullptr &&
+         shard.copy->values.scalar_type() == at::kBFloat16 &&
+         has_fused_adamw(shard.parameters, moments_dtype(shard));
+}
+
 /// What of the range lies in the operands.
 void AdamW::update(const Operands& all, const Range& range,
                    double gradient_scale) const {
@@ -142,8 +153,12 @@ void AdamW::update(const Operands& all, const Range& range,
   const auto part = [&](const at::Tensor& of_all) {
     return of_all.narrow(0, begin - all.begin, numel);
   };
-  const Operands operands{begin, part(all.parameters), part(all.gradients),
-                          part(all.first_moment), part(all.second_moment)};
+  const Operands operands{begin,
+                          part(all.parameters),
+                          part(all.gradients),
+                          part(all.first_moment),
+                          part(all.second_moment),
+                          all.copy.defined() ? part(all.copy) : at::Tensor()};
   if (has_fused_adamw(operands.parameters,
                       operands.first_moment.scalar_type())) {
     update_fused(operands, range, gradient_scale);

@@ -43,6 +43,7 @@ std::vector<SoftwareStack> make_stacks() {
   accordion.lone_ranks_use_slots = true;
   accordion.reads_offloaded_ahead = true;
   accordion.gathers_in_place = true;
+  accordion.copies_in_place = true;
   return {accordion, fsdp2, torchtune, fms, foundry, megatron, deepspeed};
 }
 

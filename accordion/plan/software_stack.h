@@ -30,6 +30,8 @@ struct SoftwareStack {
   /// Ranks of a host without devices gather parameters where the shards lie, in
   /// memory that all of them map, if they compute in the stored dtype (ours).
   bool gathers_in_place = false;
+  /// If they do not, where copies lie that stay from step to step.
+  bool copies_in_place = false;
   /// Collectives of gathers and reductions have streams of their own.
   bool separate_streams = true;
   /// What is computed again ends where nothing more is needed: a layer's last

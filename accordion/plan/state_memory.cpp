@@ -65,9 +65,14 @@ DeviceMemory state_memory(double params, const Strategy& strategy,
 DeviceMemory state_memory(const PlanRequest& request) {
   DeviceMemory memory =
       state_memory(params_of_rank(request), request.strategy, request.training);
-  if (keeps_whole_copy(request.strategy.sharding) &&
-      gathers_in_place(request)) {
-    memory.unsharded_parameters = 0.0;  // it is the shards of all ranks
+  if (gathers_in_place(request)) {
+    // The shards of all ranks, or this rank's part of the copy.
+    const Precision& precision = request.training.precision;
+    const bool copied = precision.gather_bytes != precision.parameter_bytes;
+    memory.unsharded_parameters = copied ? params_of_rank(request) *
+                                               precision.gather_bytes /
+                                               request.strategy.shard_ranks()
+                                         : 0.0;
   }
   if (request.training.step_in_backward) {
     // Only those of the unit that steps.

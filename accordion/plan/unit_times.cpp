@@ -258,10 +258,12 @@ bool gathers_in_place(const PlanRequest& request) {
   const Strategy& strategy = request.strategy;
   const Precision& precision = request.training.precision;
   return request.stack.gathers_in_place && request.cluster.is_cpu() &&
+         strategy.sharding != Sharding::NoShard && strategy.shard_ranks() > 1 &&
          strategy.shard_ranks() <= request.cluster.gpus_per_host &&
          strategy.secondary_shard == 0 &&
          strategy.offload.parameters == OffloadTo::None &&
-         precision.gather_bytes == precision.parameter_bytes;
+         (precision.gather_bytes == precision.parameter_bytes ||
+          request.stack.copies_in_place);
 }
 
 double layers_per_stage(const PlanRequest& request) {

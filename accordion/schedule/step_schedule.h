@@ -79,8 +79,8 @@ struct ScheduledUnit {
   std::int64_t gradient_shard_bytes = 0;
   /// Which of the two: it is offloaded, and waits there for the optimizer.
   bool offloads_gradient = false;
-  /// Its shards lie where they are gathered: it takes no slot, and is whole
-  /// without memory of its own.
+  /// Its shards, or copies of them that stay, lie where they are gathered: it
+  /// takes no slot, and is whole without memory of its own.
   bool in_place = false;
   /// Kept unsharded from forward to backward, in a slot of its own.
   bool kept = false;

@@ -221,6 +221,12 @@ std::vector<ConfigKey> training_keys() {
        .doc = "Parameters of fewer elements are whole on every rank: small "
               "ones cost more time than memory. 0: all are cut.",
        .range = at_least(0)},
+      {.name = "fsdp.copies_in_place",
+       .field = ACCORDION_FIELD(fsdp.copies_in_place),
+       .doc = "Whether ranks that share memory keep a copy of all parameters "
+              "in fsdp.param_dtype, where that is not fp32: the optimizer "
+              "writes it, and gathers move nothing. false: they are cast for "
+              "each gather, and whole for a unit or two at a time."},
       {.name = "fsdp.backend",
        .field = ACCORDION_FIELD(fsdp.backend),
        .doc = "What joins the ranks. auto: by where they are. shm: shared "

@@ -77,6 +77,7 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
   options.accumulation = accumulation_of(config.fsdp.accumulation);
   options.keep_parameters_across_microbatches = config.fsdp.keep_parameters;
   options.min_shard_numel = config.fsdp.min_shard_numel;
+  options.copies_in_place = config.fsdp.copies_in_place;
   if (const auto every =
           checkpointed_every(config.memory.activation_checkpointing).value();
       every > 0) {

@@ -81,6 +81,9 @@ class Alternatives {
     if (config_.fsdp.param_dtype == "fp32") {
       other.fsdp.param_dtype = "bf16";
       consider("fsdp.param_dtype = \"bf16\"", other);
+    } else {
+      other.fsdp.copies_in_place = false;
+      consider("fsdp.copies_in_place = false", other);
     }
   }
 

@@ -128,8 +128,14 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
     for (const UnitMembers& unit :
          discover_units(*module, placement_rule(options))) {
       const UnitLayout layout = layout_of(unit, options.precision, ranks);
+      const bool in_place = shares_memory && gathers_in_place(layout, options);
       for (const Section& section : layout.sections()) {
         add_section_memory(memory, section, config, options, ranks, offloaded);
+        if (in_place && section.placement == Placement::Shard &&
+            section.stored_dtype != section.gathered_dtype) {
+          memory.unsharded_parameters +=
+              section.numel_per_rank * element_bytes(section.gathered_dtype);
+        }
       }
     }
   }

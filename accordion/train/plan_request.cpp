@@ -123,6 +123,7 @@ plan::PlanRequest plan_request(const LlamaConfig& model,
                             .strategy = plan_strategy(config, axes),
                             .training = training_of(config),
                             .stack = plan::find_stack("accordion")};
+  request.stack.copies_in_place = config.fsdp.copies_in_place;
   if (request.strategy.num_gpus() != cluster.num_gpus()) {
     throw std::invalid_argument(fmt::format(
         "[plan_request] The cluster file describes {} ranks, but this run has "

@@ -85,6 +85,7 @@ struct TrainConfig {
     std::int64_t prefetch = 1;
     std::int64_t prefetch_bytes = 0;   ///< 0: no limit
     std::int64_t min_shard_numel = 0;  ///< 0: all are sharded
+    bool copies_in_place = true;
     std::string backend = "auto";
     double timeout = 300.0;  ///< seconds
   } fsdp;

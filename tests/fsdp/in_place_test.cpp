@@ -82,11 +82,14 @@ std::vector<double> curve_of(int world, const FsdpOptions& options) {
       }
     }
     const ShardedBytes held = sharded_bytes(*net);
-    const bool in_place = options.gather_in_place && world > 1;
+    const bool casts = options.precision.param_dtype.has_value();
+    const bool in_place = options.gather_in_place && world > 1 &&
+                          (!casts || options.copies_in_place);
     for (const ScheduledUnit& unit : step_schedule(*net).units) {
       EXPECT_EQ(unit.in_place, in_place);
     }
-    EXPECT_EQ(held.parameter_slots == 0, in_place || world == 1);
+    EXPECT_EQ(held.parameter_slots == 0, in_place || (world == 1 && !casts));
+    EXPECT_EQ(held.whole_copies * 2, in_place && casts ? held.parameters : 0);
     EXPECT_EQ(to_text(describe(net)).find(" in place") != std::string::npos,
               in_place);
   });
@@ -96,8 +99,7 @@ std::vector<double> curve_of(int world, const FsdpOptions& options) {
 class InPlace : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(World, InPlace, ::testing::Values(1, 2, 3, 4));
 
-// Same bytes in the same order of arithmetic, wherever they lie.
-TEST_P(InPlace, CurveIsThatWithSlotsBitForBit) {
+std::vector<FsdpOptions> variants_of_strategy() {
   std::vector<FsdpOptions> variants(6);
   variants[1].strategy = Strategy::ShardGradOp;
   variants[2].strategy = Strategy::ShardOptimizer;
@@ -106,11 +108,24 @@ TEST_P(InPlace, CurveIsThatWithSlotsBitForBit) {
   variants[4].static_graph = false;
   variants[5].step_in_backward = true;
   variants[5].accumulation = Accumulation::Unsharded;
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    SCOPED_TRACE("variant " + std::to_string(i));
-    FsdpOptions slots = variants[i];
-    slots.gather_in_place = false;
-    EXPECT_EQ(curve_of(GetParam(), variants[i]), curve_of(GetParam(), slots));
+  return variants;
+}
+
+// Same bytes in the same order of arithmetic, wherever they lie.
+TEST_P(InPlace, CurveIsThatWithSlotsBitForBit) {
+  for (const bool copies : {false, true}) {
+    std::vector<FsdpOptions> variants = variants_of_strategy();
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      SCOPED_TRACE("variant " + std::to_string(i) + (copies ? " in bf16" : ""));
+      FsdpOptions& in_place = variants[i];
+      if (copies) {
+        in_place.precision.param_dtype = torch::kBFloat16;
+        in_place.copies_in_place = true;
+      }
+      FsdpOptions slots = in_place;
+      slots.gather_in_place = false;
+      EXPECT_EQ(curve_of(GetParam(), in_place), curve_of(GetParam(), slots));
+    }
   }
 }
 
@@ -139,6 +154,11 @@ TEST(InPlace, IsForWholeShardsOfTheStoredDtypeInMemory) {
   EXPECT_TRUE(gathers_in_place({.min_shard_numel = 50}));
   EXPECT_FALSE(
       gathers_in_place({.precision = {.param_dtype = torch::kBFloat16}}));
+  EXPECT_TRUE(gathers_in_place({.precision = {.param_dtype = torch::kBFloat16},
+                                .copies_in_place = true}));
+  EXPECT_FALSE(gathers_in_place({.precision = {.param_dtype = torch::kBFloat16},
+                                 .gather_in_place = false,
+                                 .copies_in_place = true}));
   EXPECT_FALSE(gathers_in_place({.reshard_to_ranks = 2}, 4));
   EXPECT_FALSE(gathers_in_place({.gather_in_place = false}));
   HostPool pool(1 << 20);
@@ -471,6 +491,98 @@ TEST(InPlaceWrites, BetweenPassesAreSeenByTheNext) {
     EXPECT_EQ(mesh.world().counters().calls_of(CommOp::Barrier), meetings + 2)
         << "before and after";
     EXPECT_EQ(mesh.world().counters().calls_of(CommOp::AllGather), gathers);
+  });
+}
+
+// ---- Copies ----------------------------------------------------------------
+
+FsdpOptions with_copies() {
+  return {.precision = {.param_dtype = torch::kBFloat16},
+          .copies_in_place = true};
+}
+
+/// What the first unit computes with in a pass, of this rank's half.
+torch::Tensor seen_in_pass(Net& net, int rank) {
+  net->first->in_forward = true;
+  train(net);
+  net->first->in_forward = false;
+  const torch::Tensor seen = net->first->seen.flatten().to(torch::kFloat);
+  return seen.narrow(0, rank * seen.numel() / 2, seen.numel() / 2);
+}
+
+// What nothing but AdamW wrote is not cast again, and all else is.
+TEST(InPlaceCopies, AreThoseOfAdamWUntilPiecesAreListed) {
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    const int rank = mesh.rank();
+    Net net;
+    fully_shard(net, mesh, with_copies());
+    AdamW optimizer(net, {.lr = 0.25, .eps = 0.0, .weight_decay = 0.0});
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor piece = piece_of(net, "first.weight");
+    const auto pass = [&] {
+      const at::AutoGradMode grad(true);
+      return seen_in_pass(net, rank);
+    };
+    EXPECT_TRUE(torch::equal(pass(), torch::ones(96)));
+    optimizer.step();
+    piece.fill_(7.0);  // what is not to be done: it must not be cast
+    EXPECT_TRUE(torch::equal(pass(), torch::full(96, 0.75)));
+    optimizer.step();
+    settle(*net);
+    piece.fill_(6.0);
+    EXPECT_TRUE(torch::equal(pass(), torch::full(96, 6.0)));
+    piece.fill_(5.0);  // between passes, as other optimizers do
+    EXPECT_TRUE(torch::equal(pass(), torch::full(96, 5.0)));
+    optimizer.step();
+    net->first->weight.set_data(torch::full({32, 3}, 4.0));
+    EXPECT_TRUE(torch::equal(pass(), torch::full(96, 4.0)));
+    optimizer.step();
+    {
+      SummonFullParameters whole(net);
+      net->first->weight.fill_(3.0);
+    }
+    EXPECT_TRUE(torch::equal(pass(), torch::full(96, 3.0)));
+    optimizer.step();
+    piece.fill_(2.0);
+    unshard(*net->first).wait();
+    EXPECT_EQ(net->first->weight.sum().item<float>(), 2.0F * 64 * 3);
+    reshard(*net);
+  });
+}
+
+/// Of its two parameters one takes no part.
+struct SpareImpl : torch::nn::Module {
+  SpareImpl() {
+    used = register_parameter("used", torch::ones({4, 4}));
+    spare = register_parameter("spare", torch::ones({4, 4}));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    seen = spare.detach().clone().to(torch::kFloat);
+    return x * used.mean();
+  }
+  torch::Tensor used, spare;  // [4, 4]
+  torch::Tensor seen;         // [4, 4]
+};
+TORCH_MODULE(Spare);
+
+TEST(InPlaceCopies, OfAShardThatAdamWStepsInPartAreCastAgain) {
+  on_ranks(2, [&](const DeviceMesh& mesh) {
+    Unit<Spare> net;
+    fully_shard(net, mesh, with_copies());
+    AdamW optimizer(net, {.lr = 0.1});
+    for (int step = 0; step < 3; ++step) {
+      net(input()).sum().backward();
+      for (const LocalParameter& local : local_parameters(*net)) {
+        if (local.name == "spare") {
+          const torch::NoGradGuard no_grad;
+          local.piece.fill_(step);
+          local.parameter.mutable_grad() = torch::Tensor();
+        }
+      }
+      optimizer.step();
+      net(input()).sum().backward();
+      EXPECT_TRUE(torch::equal(net->seen, torch::full({4, 4}, 1.0 * step)));
+    }
   });
 }
 

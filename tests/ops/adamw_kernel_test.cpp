@@ -186,6 +186,36 @@ TEST(AdamWKernel, ElementsAreUpdatedAlone) {
   expect_elements_alone<Bf16, Bf16>(stochastic<Bf16, Bf16>);
 }
 
+/// The copy is what rounding the parameters afterwards gives, and nothing else
+/// changes by it.
+template <class Moment, class Update>
+void expect_copy(const Update& update) {
+  for (std::int64_t numel = 0; numel < 70; ++numel) {
+    Arrays<float, Moment> without(numel);
+    Arrays<float, Moment> with(numel);
+    const Bf16 untouched = rounded(-77.0F, 0);
+    std::vector<Bf16> copy(numel + kBeyond, untouched);
+    std::vector<Bf16> expected = copy;
+    auto operands = with.from(0);
+    operands.copy = copy.data();
+    update(operands, numel, 0);
+    update(without.from(0), numel, 0);
+    for (std::int64_t i = 0; i < numel; ++i) {
+      store(expected[i], with.parameters[i]);
+    }
+    EXPECT_TRUE(same(copy, expected)) << numel;
+    EXPECT_TRUE(same(with.parameters, without.parameters)) << numel;
+    EXPECT_TRUE(same(with.first, without.first)) << numel;
+    EXPECT_TRUE(same(with.second, without.second)) << numel;
+  }
+}
+
+TEST(AdamWKernel, CopiesParametersInBf16) {
+  expect_copy<float>(to_nearest<float, float>);
+  expect_copy<Bf16>(to_nearest<float, Bf16>);
+  expect_copy<Bf16>(stochastic<float, Bf16>);
+}
+
 /// |got - expected| in units of the spacing of bf16 around `expected`.
 double spacings_off(Bf16 got, double expected) {
   const double spacing = std::ldexp(1.0, std::ilogb(expected) - 7);

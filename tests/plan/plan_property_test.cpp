@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <gtest/gtest.h>
 
+#include "accordion/plan/unit_times.h"
 #include "tests/plan/small_request.h"
 
 namespace accordion::plan {
@@ -118,7 +119,13 @@ TEST(PlanProperty, CpuHostsGatherInPlaceWhatIsComputedAsStored) {
     EXPECT_EQ(unsharded(request), 0.0) << to_string(sharding);
     PlanRequest other = request;
     other.training.precision.gather_bytes = 2;
+    EXPECT_NEAR(unsharded(other),
+                params_of_rank(other) * 2.0 / other.strategy.shard_ranks(), 1.0)
+        << "its part of the copy";
+    const double part = unsharded(other);
+    other.stack.copies_in_place = false;
     EXPECT_GT(unsharded(other), 0.0) << "cast";
+    EXPECT_NE(unsharded(other), part);
     other = request;
     other.strategy.secondary_shard = 4;
     EXPECT_GT(unsharded(other), 0.0) << "a copy of neighbours";

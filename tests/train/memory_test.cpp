@@ -123,6 +123,7 @@ TEST(TrainingMemory, EstimateOfStatesAndBuffersIsWhatIsHeld) {
       {"fsdp.strategy=shard_optimizer"},
       {"fsdp.strategy=no_shard", "fsdp.param_dtype=bf16"},
       {"fsdp.min_shard_numel=1000", "fsdp.param_dtype=bf16"},
+      {"fsdp.copies_in_place=false", "fsdp.param_dtype=bf16"},
       {"fsdp.prefetch=0"},
       {"train.grad_accumulation=2"},
       {"optimizer.moments_dtype=bf16"},

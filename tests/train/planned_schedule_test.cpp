@@ -113,6 +113,7 @@ TEST(PlannedSchedule, IsWhatRanksThatShareMemoryFollow) {
   const std::vector<Case> cases = {
       {},
       {{"fsdp.param_dtype=bf16"}},
+      {{"fsdp.param_dtype=bf16", "fsdp.copies_in_place=false"}},
       {{"fsdp.strategy=shard_grad_op", "fsdp.min_shard_numel=1000"}},
       {{"fsdp.reshard_to_ranks=2"}},
       {{"fsdp.strategy=no_shard"}},
@@ -141,7 +142,7 @@ TEST(PlannedSchedule, IsWhatRanksThatShareMemoryFollow) {
                        });
     in_place += planned.units.front().in_place ? 1 : 0;
   }
-  EXPECT_EQ(in_place, 5) << "of fp32, cut, over one group, in memory";
+  EXPECT_EQ(in_place, 6) << "of shards or copies, cut, in memory";
 }
 
 std::vector<MeshAxis> ranks(int count) {

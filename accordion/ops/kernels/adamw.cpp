@@ -43,7 +43,7 @@ struct Stochastically {
   }
 };
 
-template <class Parameter, class Moment, class Rounding>
+template <bool kCopies, class Parameter, class Moment, class Rounding>
 ACCORDION_INLINE void update(const AdamWOperands<Parameter, Moment>& operands,
                              const AdamWStep& step, std::int64_t numel,
                              Rounding rounding) {
@@ -51,6 +51,7 @@ ACCORDION_INLINE void update(const AdamWOperands<Parameter, Moment>& operands,
   const Parameter* __restrict gradients = operands.gradients;
   Moment* __restrict first_moment = operands.first_moment;
   Moment* __restrict second_moment = operands.second_moment;
+  Bf16* __restrict copy = operands.copy;
   const AdamWStep s = step;
 #pragma omp simd
   for (std::int64_t i = 0; i < numel; ++i) {
@@ -65,7 +66,28 @@ ACCORDION_INLINE void update(const AdamWOperands<Parameter, Moment>& operands,
         to_float(parameters[i]) * s.keep - s.step_size * first / denominator;
     rounding.put({parameter, first, second}, i, parameters[i], first_moment[i],
                  second_moment[i]);
+    if constexpr (kCopies) {
+      store(copy[i], parameter);
+    }
   }
+}
+
+template <class Moment, class Rounding>
+ACCORDION_INLINE void update(const AdamWOperands<float, Moment>& operands,
+                             const AdamWStep& step, std::int64_t numel,
+                             Rounding rounding) {
+  if (operands.copy != nullptr) {
+    update<true>(operands, step, numel, rounding);
+  } else {
+    update<false>(operands, step, numel, rounding);
+  }
+}
+
+template <class Moment, class Rounding>
+ACCORDION_INLINE void update(const AdamWOperands<Bf16, Moment>& operands,
+                             const AdamWStep& step, std::int64_t numel,
+                             Rounding rounding) {
+  update<false>(operands, step, numel, rounding);
 }
 
 }  // namespace

@@ -27,10 +27,14 @@ struct AdamWOperands {
   const Parameter* gradients;
   Moment* first_moment;
   Moment* second_moment;
+  /// Of fp32 parameters, rounded to nearest: what they are computed with. Null:
+  /// none.
+  Bf16* copy = nullptr;
 };
 
 /// Updates parameters and moments in one pass, each element read and written
-/// once: 28 bytes an element in fp32, 20 with bf16 moments, 14 all in bf16.
+/// once: 28 bytes an element in fp32, 20 with bf16 moments, 14 all in bf16; 2
+/// more with a copy.
 /// Arithmetic is in fp32; parameters move by the moments before those are
 /// rounded, to nearest.
 void adamw(const AdamWOperands<float, float>& operands, const AdamWStep& step,
