@@ -5,8 +5,9 @@
     python3 benchmarks/plan.py --accordion build/bin/accordion
     python3 benchmarks/plan.py --shapes small --dtypes bf16 --strategies full_shard --cluster host.toml
 
-Without --cluster the machine is calibrated first, with as many ranks. Each run is `accordion bench`; a row is one of
-its ranks at its highest, less activations, and the median of its steps.
+Without --cluster the machine is calibrated first, with as many ranks, and again after so many rows, as shared machines
+change. Each run is `accordion bench`; a row is one of its ranks at its highest, less activations, and the median of its
+steps.
 """
 import argparse
 import pathlib
@@ -42,6 +43,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--options", type=words, default=list(OPTIONS), help=f"of {', '.join(OPTIONS)}; '': none")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--rows", type=int, default=8, help="to predict with one calibration; default 8")
     return p.parse_args()
 
 
@@ -82,7 +84,7 @@ def main() -> None:
     errors: dict[str, list[float]] = {"memory": [], "time": []}
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        a.cluster = a.cluster or calibrated(a, work)
+        given = a.cluster is not None
         print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
         for shape in a.shapes:
             for dtype in a.dtypes:
@@ -91,6 +93,8 @@ def main() -> None:
                         keys = {"fsdp.param_dtype": dtype, "fsdp.strategy": strategy, **OPTIONS[option]}
                         if "offloaded" in option:
                             keys["memory.offload_to"] = work
+                        if not given and len(errors["time"]) % a.rows == 0:
+                            a.cluster = calibrated(a, work)
                         result = bench(a, work, CELLS[shape](), keys, "--steps", a.steps, "--cluster", a.cluster)
                         print(row([shape, dtype, strategy, option or "none"], result, errors), flush=True)
     print(f"\n{summary(errors)}")

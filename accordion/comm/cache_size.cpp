@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "accordion/comm/cache_size.h"
 
+#include <algorithm>
 #include <fstream>
 
 namespace accordion::detail {
@@ -16,11 +17,16 @@ std::int64_t last_level_bytes() {
   return file >> kib >> unit && unit == 'K' ? kib * 1024 : kUsual;
 }
 
+// A level of hundreds of MiB serves cores that a virtual machine does not show,
+// and is not faster than memory: on an Xeon with 480 MiB stores past it are 1.3
+// to 1.8 times as fast from 16 MiB on, and as fast from 8 MiB.
+constexpr std::int64_t kMost = std::int64_t{16} << 20;
+
 }  // namespace
 
 bool exceeds_caches(std::int64_t bytes) {
-  static const std::int64_t limit = last_level_bytes();
-  return bytes > limit / 2;
+  static const std::int64_t limit = std::min(last_level_bytes() / 2, kMost);
+  return bytes > limit;
 }
 
 }  // namespace accordion::detail
