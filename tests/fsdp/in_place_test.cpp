@@ -609,7 +609,7 @@ TEST(InPlaceErrors, ALateReaderIsNamed) {
         while (!told.wait_a_while()) {
         }
       },
-      std::chrono::seconds(1));
+      std::chrono::seconds(2));
 }
 
 TEST(InPlaceErrors, NobodyWaitsForAUnitThatIsGone) {
