@@ -49,12 +49,15 @@ GatherPart part_of(const SectionState& section, std::byte* slot,
 Work FsdpUnit::gather(CommBuffer& slot) {
   std::vector<GatherPart> parts;
   bool acquired = false;
-  for (const SectionState& section : sections_) {
+  for (SectionState& section : sections_) {
     if (section.source != WholeSource::Gathered) {
       continue;
     }
     if (has_secondary_ || !section.paged_shard) {
       parts.push_back(part_of(section, slot.data(), has_secondary_));
+      if (section.copy && section.copy->state == CopyInPlace::State::Stale) {
+        section.copy->state = CopyInPlace::State::Current;
+      }
       continue;
     }
     // Written to before the all-gather that would wait for its last readers.
@@ -66,11 +69,6 @@ Work FsdpUnit::gather(CommBuffer& slot) {
   }
   if (parts.empty()) {
     return {};
-  }
-  for (SectionState& section : sections_) {
-    if (section.copy && section.copy->state == CopyInPlace::State::Stale) {
-      section.copy->state = CopyInPlace::State::Current;
-    }
   }
   Communicator& group = has_secondary_ ? *groups_.secondary : *groups_.gather;
   return group.all_gather_into(parts, groups_.slot_of(slot), label_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <stdexcept>
 #include <vector>
 
@@ -103,18 +104,17 @@ int count_of(const toml::node& node, std::string_view key,
   return static_cast<int>(*count);
 }
 
-constexpr std::array<std::string_view, 12> kKeys = {"gpu",
-                                                    "hosts",
-                                                    "gpus_per_host",
-                                                    "inside",
-                                                    "between",
-                                                    "measured",
-                                                    "gpu_rates",
-                                                    "inside_rates",
-                                                    "between_rates",
-                                                    "host_bytes_per_s",
-                                                    "host_memory_bytes_per_s",
-                                                    "disk_bytes_per_s"};
+constexpr std::array<std::string_view, 9> kOtherKeys = {
+    "gpu",      "hosts",     "gpus_per_host", "inside",       "between",
+    "measured", "gpu_rates", "inside_rates",  "between_rates"};
+
+/// Of those that the file may have at its top.
+std::string_view nearest_key(std::string_view key) {
+  std::vector<std::string_view> keys(kOtherKeys.begin(), kOtherKeys.end());
+  std::ranges::transform(kHostRates, std::back_inserter(keys),
+                         &Rate<Cluster>::key);
+  return nearest_name(key, keys);
+}
 
 /// A rank of a CPU host, of which the file says all: no datasheet would.
 Cluster cpu_cluster() {
@@ -216,7 +216,7 @@ void read_key(std::string_view key, const toml::node& value,
     cluster.*(host->field) = *rate;
   } else if (key != "gpu" && !key.ends_with("_rates")) {
     fail(source, fmt::format("'{}' is not known; the nearest is '{}'.", key,
-                             nearest_name(key, kKeys)));
+                             nearest_key(key)));
   }
 }
 
@@ -249,7 +249,7 @@ Cluster cluster_from_toml(std::string_view text, std::string_view source) {
       read_rates(value, key.str(), kLinkRates, source, cluster.between);
     } else if (key.str().ends_with("_rates")) {
       fail(source, fmt::format("'{}' is not known; the nearest is '{}'.",
-                               key.str(), nearest_name(key.str(), kKeys)));
+                               key.str(), nearest_key(key.str())));
     }
   }
   if (is_cpu) {

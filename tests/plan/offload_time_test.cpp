@@ -4,6 +4,7 @@
 #include "accordion/plan/operator_time.h"
 #include "accordion/plan/plan.h"
 #include "accordion/plan/unit_times.h"
+#include "tests/plan/small_request.h"
 
 namespace accordion::plan {
 namespace {
@@ -13,16 +14,9 @@ namespace {
 class OffloadTime : public ::testing::Test {
  protected:
   OffloadTime() {
-    request_.model.num_layers = 4;
-    request_.model.hidden_size = 1024;
-    request_.model.num_heads = request_.model.num_kv_heads = 16;
-    request_.model.head_dim = 64;
-    request_.model.intermediate_size = 2752;
-    request_.model.vocab_size = 256;
-    request_.cluster = parse_cluster("2xA100");
     request_.cluster.gpu.collective_share = 0.0;
-    request_.strategy.dp_shard = 2;
-    request_.stack = find_stack("accordion");
+    request_.training.micro_batch = 1;
+    request_.training.seq_len = 64;  // that the disk is waited for
     params_ = params_of_rank(request_) / 2.0;
     request_.cluster.disk_bytes_per_s = params_ * 16.0;
     request_.strategy.offload.step_on_device = true;
@@ -36,7 +30,7 @@ class OffloadTime : public ::testing::Test {
     return make_plan(request).time;
   }
 
-  PlanRequest request_;
+  PlanRequest request_ = testing::small_request("2xA100");
   double params_ = 0.0;
 };
 
