@@ -114,9 +114,9 @@ void Executor::attach() {
   }
   // Buffers are made before training starts, when running out of memory loses
   // nothing. A program that calls its units in another way needs others later.
-  const std::vector<ScheduledUnit> expected = describe_pass();
+  describe_pass();
   const StepSchedule schedule = make_schedule(
-      expected, forward_backward_markers(expected),
+      pass_, forward_backward_markers(pass_),
       {.depth = options_.prefetch, .max_bytes = options_.prefetch_bytes});
   pools_->parameters.fit(schedule.parameter_slots);
   pools_->gradients.fit(schedule.gradient_slots);

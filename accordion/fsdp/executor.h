@@ -169,7 +169,8 @@ class Executor : public FsdpUnit::Listener,
   void end_pass();
   void abandon_pass() noexcept;
   void follow(const StepSchedule& schedule);
-  [[nodiscard]] std::vector<ScheduledUnit> describe_pass() const;
+  [[nodiscard]] ScheduledUnit describe(std::size_t unit_index) const;
+  void describe_pass();
   [[nodiscard]] bool matches(ActionKind kind, int unit) const;
   void run_actions();
   void replan();
@@ -251,7 +252,8 @@ class Executor : public FsdpUnit::Listener,
   SlotMap parameter_map_;  // of schedule_
   SlotMap gradient_map_;
   SlotMap gradient_shard_map_;
-  std::vector<ScheduledUnit> pass_;  // what this pass, or the last, is to do
+  /// What this pass, or the last or next, is to do.
+  std::vector<ScheduledUnit> pass_;
   std::vector<Action> recorded_;     // markers of this pass
   std::size_t cursor_ = 0;           // next action of schedule_
   std::shared_ptr<StepTrace> trace_;

@@ -25,43 +25,48 @@ bool all_reduces(const UnitSettings& unit, const PassSettings& pass) {
 
 }  // namespace
 
-std::vector<ScheduledUnit> Executor::describe_pass() const {
-  std::vector<ScheduledUnit> result;
+ScheduledUnit Executor::describe(std::size_t unit_index) const {
+  const FsdpUnit& unit = *units_[unit_index];
+  const UnitSettings& settings = settings_[unit_index];
+  const bool gathers = unit.unsharded_bytes() > 0;
+  const bool held = unit.gradient_state() == GradientState::Whole;
+  const bool reduce = reduces(settings, pass_settings_);
+  // What ends a step hands over gradients of pieces: an optimizer is next, and
+  // the forward after it has to see what that wrote.
+  const bool ends_step = pass_settings_.is_last_backward && reduce;
+  const bool stays =
+      (!settings.reshard_after_backward && !ends_step) ||
+      (pass_settings_.keep_parameters && !pass_settings_.is_last_backward);
+  return {
+      .name = unit.name(),
+      .unsharded_bytes = unit.unsharded_bytes(),
+      .gradient_bytes = unit.gradient_bytes(
+          held || !reduce ? GradientUse::KeptWhole : GradientUse::Reduced),
+      .all_reduce_bytes =
+          all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
+      .gradient_shard_bytes = reduce ? unit.gradient_shard_bytes() : 0,
+      .offloads_gradient = reduce && unit.gradient_shard_bytes() > 0 &&
+                           !options_.step_in_backward,
+      .in_place = unit.gathers_in_place(),
+      .kept = !settings.reshard_after_forward ||
+              !settings.reshard_after_backward || stays,
+      .begins_unsharded =
+          gathers && unit.parameter_state() != ParameterState::Sharded,
+      .ends_unsharded = gathers && stays,
+      .begins_with_gradient = held,
+      .reduces = reduce,
+      .forward_prefetch = settings.forward_prefetch,
+      .backward_prefetch = settings.backward_prefetch,
+  };
+}
+
+/// In the memory of the last description: an allocation of that size has the
+/// allocator go through all that is free.
+void Executor::describe_pass() {
+  pass_.resize(units_.size());
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    const FsdpUnit& unit = *units_[i];
-    const UnitSettings& settings = settings_[i];
-    const bool gathers = unit.unsharded_bytes() > 0;
-    const bool held = unit.gradient_state() == GradientState::Whole;
-    const bool reduce = reduces(settings, pass_settings_);
-    // What ends a step hands over gradients of pieces: an optimizer is next,
-    // and the forward after it has to see what that wrote.
-    const bool ends_step = pass_settings_.is_last_backward && reduce;
-    const bool stays =
-        (!settings.reshard_after_backward && !ends_step) ||
-        (pass_settings_.keep_parameters && !pass_settings_.is_last_backward);
-    result.push_back({
-        .name = unit.name(),
-        .unsharded_bytes = unit.unsharded_bytes(),
-        .gradient_bytes = unit.gradient_bytes(
-            held || !reduce ? GradientUse::KeptWhole : GradientUse::Reduced),
-        .all_reduce_bytes =
-            all_reduces(settings, pass_settings_) ? unit.all_reduce_bytes() : 0,
-        .gradient_shard_bytes = reduce ? unit.gradient_shard_bytes() : 0,
-        .offloads_gradient = reduce && unit.gradient_shard_bytes() > 0 &&
-                             !options_.step_in_backward,
-        .in_place = unit.gathers_in_place(),
-        .kept = !settings.reshard_after_forward ||
-                !settings.reshard_after_backward || stays,
-        .begins_unsharded =
-            gathers && unit.parameter_state() != ParameterState::Sharded,
-        .ends_unsharded = gathers && stays,
-        .begins_with_gradient = held,
-        .reduces = reduce,
-        .forward_prefetch = settings.forward_prefetch,
-        .backward_prefetch = settings.backward_prefetch,
-    });
+    pass_[i] = describe(i);
   }
-  return result;
 }
 
 void Executor::follow(const StepSchedule& schedule) {
@@ -107,7 +112,7 @@ void Executor::begin_pass(const std::optional<Action>& first) {
     ++trainable_version_;
     schedules_.clear();
   }
-  pass_ = describe_pass();
+  describe_pass();
   check_steps();
   meet_if_whole();
   open_pages();
@@ -187,8 +192,9 @@ void Executor::run_actions() {
 void Executor::end_pass() {
   // Units whose backward never completed: some of their parameters had no part
   // in the loss. In the order in which they began.
-  const std::vector<Action> passed = recorded_;
-  for (const Action& marker : passed) {
+  const std::size_t num_passed = recorded_.size();
+  for (std::size_t i = 0; i < num_passed; ++i) {
+    const Action marker = recorded_[i];
     if (marker.kind == ActionKind::Backward &&
         progress_of(marker.unit).in_backward) {
       pass_marker(ActionKind::BackwardEnd, marker.unit);
@@ -284,13 +290,13 @@ void Executor::set_schedule(StepSchedule schedule) {
   TORCH_CHECK_VALUE(!pass_open_,
                     "[set_step_schedule] called between forward and the end of "
                     "backward; call it between steps");
-  const std::vector<ScheduledUnit> units = describe_pass();
+  describe_pass();
   const auto same_unit = [](const ScheduledUnit& a, const ScheduledUnit& b) {
     return a.name == b.name && a.unsharded_bytes == b.unsharded_bytes &&
            a.in_place == b.in_place;
   };
   TORCH_CHECK_VALUE(
-      std::equal(units.begin(), units.end(), schedule.units.begin(),
+      std::equal(pass_.begin(), pass_.end(), schedule.units.begin(),
                  schedule.units.end(), same_unit),
       "[set_step_schedule] the schedule was made for other units "
       "than this module has");

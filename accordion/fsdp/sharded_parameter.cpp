@@ -6,9 +6,18 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
-#include "accordion/module/materialize.h"
-
 namespace accordion {
+
+namespace {
+
+/// As set_data does, without what it checks: that both are plain tensors, and
+/// what its gradients are accumulated by, which follows. Each unit does this
+/// for each parameter four times in a step.
+void show(const at::Tensor& tensor, const at::Tensor& face) {
+  tensor.unsafeGetTensorImpl()->shallow_copy_from(face.getIntrusivePtr());
+}
+
+}  // namespace
 
 ShardedParameter::ShardedParameter(std::string name,
                                    std::vector<Source> sources, Piece piece,
@@ -54,7 +63,7 @@ bool ShardedParameter::wants_gradient() const {
 void ShardedParameter::show_sharded(
     const std::weak_ptr<GradientReceiver>& receiver) {
   for (Shown& shown : shown_) {
-    assign_data(shown.tensor, faces_.piece_data);
+    show(shown.tensor, faces_.piece_data);
     if (!requires_grad()) {
       continue;
     }
@@ -68,7 +77,7 @@ void ShardedParameter::show_sharded(
 void ShardedParameter::show_unsharded(
     const std::weak_ptr<GradientReceiver>& receiver) {
   for (Shown& shown : shown_) {
-    assign_data(shown.tensor, faces_.unsharded);
+    show(shown.tensor, faces_.unsharded);
     if (!requires_grad()) {
       continue;
     }
@@ -87,7 +96,7 @@ void ShardedParameter::show_whole(
     tensor().mutable_grad() = at::Tensor();
   }
   for (Shown& shown : shown_) {
-    assign_data(shown.tensor, whole_.data);
+    show(shown.tensor, whole_.data);
     if (requires_grad()) {
       shown.whole_guard =
           make_gradient_guard(shown.tensor, shown.source, receiver);

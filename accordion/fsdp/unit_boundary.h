@@ -41,11 +41,13 @@ struct UnitCall {
 void watch_inputs(std::span<at::Tensor* const> inputs,
                   const std::shared_ptr<UnitCall>& call);
 
-/// Replaces each output that requires grad by a tensor of the same memory
-/// behind one common node, whose backward tells the listener. The new tensor is
-/// no view, so that writing to it in place, as the caller may, keeps the node
-/// in the graph. Outputs for which `aliases_parameter` holds are copied: their
-/// memory is about to be freed. Returns whether any output requires grad.
+/// Has the listener told when the gradients of all outputs that require grad
+/// are there: by a hook on the node behind the only one, since a node costs
+/// more in the engine than all that a unit does in a step; else each output is
+/// replaced by a tensor of the same memory behind one common node. That tensor
+/// is no view, so that writing to it in place, as the caller may, keeps the
+/// node in the graph. Outputs for which `aliases_parameter` holds are copied:
+/// their memory is about to be freed. Returns whether any output requires grad.
 bool watch_outputs(
     std::span<at::Tensor* const> outputs, const std::shared_ptr<UnitCall>& call,
     const std::function<bool(const at::Tensor&)>& aliases_parameter);

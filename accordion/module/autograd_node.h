@@ -41,7 +41,7 @@ NodePtr make_node(Args&&... args) {
 /// graph.
 inline at::Tensor with_node_behind(const at::Tensor& tensor,
                                    const NodePtr& node) {
-  at::Tensor result = tensor.detach();
+  at::Tensor result = tensor.tensor_data();
   torch::autograd::create_gradient_edge(result, node);
   return result;
 }

@@ -163,7 +163,7 @@ TEST_F(Cli, RunThatIsStillTrainedIsNotResumed) {
 TEST_F(Cli, ResumedRunWhoseTimeIsSpentHasNothingLeftToDo) {
   write_config();
   const std::string line =
-      "$accordion train run.toml train.steps=0 train.seconds=0.01 "
+      "$accordion train run.toml train.steps=0 train.seconds=0.0001 "
       "--resume auto";
   const CommandResult first = shell(line);
   ASSERT_EQ(first.exit_code, 0) << first.output;

@@ -105,6 +105,37 @@ TEST(UnitBoundary, ViewThatTheCallerWritesIntoInPlace) {
       });
 }
 
+TEST(UnitBoundary, OutputThatTheCallerWritesIntoInPlace) {
+  expect_same_gradients(
+      [](torch::Tensor w, torch::Tensor x) {
+        return CellImpl::Output{x.matmul(w), {}};
+      },
+      [](const CellImpl::Output& output) {
+        auto y = std::get<0>(output);
+        y.mul_(2);
+        y.select(0, 1).add_(1).mul_(y.select(0, 0).clone());
+        return y;
+      });
+}
+
+TEST(UnitBoundary, OutputThatIsOneOfSeveralResultsOfAnOperator) {
+  expect_same_gradients(
+      [](torch::Tensor w, torch::Tensor x) {
+        return CellImpl::Output{std::get<0>(x.matmul(w).sort(1)), {}};
+      },
+      first_of);
+}
+
+TEST(UnitBoundary, OutputThatIsTheInput) {
+  expect_same_gradients(
+      [](torch::Tensor w, torch::Tensor x) {
+        return CellImpl::Output{x, {x.matmul(w)}};
+      },
+      [](const CellImpl::Output& output) {
+        return std::get<0>(output) + std::get<1>(output)[0];
+      });
+}
+
 TEST(UnitBoundary, OutputThatAliasesAParameter) {
   // The slot of the parameter is used by others before the loss reads it.
   expect_same_gradients(
@@ -126,6 +157,14 @@ TEST(UnitBoundary, SeveralOutputsOfWhichSomeAreUnused) {
       [](const CellImpl::Output& output) {
         return std::get<1>(output)[1] + std::get<1>(output)[2].sum();
       });
+}
+
+TEST(UnitBoundary, SeveralOutputsThatHaveNothingInCommon) {
+  expect_same_gradients(
+      [](torch::Tensor w, torch::Tensor x) {
+        return CellImpl::Output{x.matmul(w), {x.matmul(w.t()).tanh()}};
+      },
+      [](const CellImpl::Output& output) { return std::get<1>(output)[0]; });
 }
 
 TEST(UnitBoundary, ForwardThatWritesToItsInputInPlace) {

@@ -80,6 +80,37 @@ TEST(NestedUnits, GiveTheGradientsOfThePlainModules) {
   }
 }
 
+/// Returns what the unit inside returned.
+struct OuterImpl : torch::nn::Module {
+  OuterImpl() {
+    inner = register_module("inner", Unit<testing::Block>());
+    gate = register_parameter("gate", torch::ones({testing::kFeatures}));
+  }
+  torch::Tensor forward(torch::Tensor x) { return inner(x * gate); }
+  Unit<testing::Block> inner{nullptr};
+  torch::Tensor gate;
+};
+TORCH_MODULE(Outer);
+
+TEST(NestedUnits, BackwardOfTheOuterBeginsBeforeThatOfTheInner) {
+  testing::on_ranks(2, [](const DeviceMesh& mesh) {
+    auto net = testing::seeded<Unit<Outer>>();
+    fully_shard(net, mesh);
+    for (int step = 0; step < 3; ++step) {
+      net(testing::batch_of(0, 4)).square().mean().backward();
+      std::vector<std::string> backwards;
+      const StepSchedule schedule = step_schedule(*net);
+      for (const Action& action : schedule.actions) {
+        if (action.kind == ActionKind::Backward) {
+          backwards.push_back(
+              schedule.units[static_cast<std::size_t>(action.unit)].name);
+        }
+      }
+      EXPECT_EQ(backwards, (std::vector<std::string>{"", "inner"}));
+    }
+  });
+}
+
 TEST(NestedUnits, PaddingOfGradientsStaysZeroWhenUnitsShareSlots) {
   // Norms are taken over whole shards: what another unit left in a slot between
   // this one's parameters must not count.
