@@ -5,7 +5,8 @@
 //   adamw_benchmark
 //
 // The variants are measured alternately; the median of their repeats is
-// printed, in processor time.
+// printed, in processor time. "memory" is a pass over as many arrays as fp32
+// has, which computes next to nothing.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "accordion/ops/kernels/adamw.h"
+#include "benchmarks/stream_kernels.h"
 #include "benchmarks/timing.h"
 
 namespace {
@@ -79,8 +81,24 @@ int main() {
   const auto stochastic = [](auto& arrays) {
     return [&arrays] { adamw(arrays.operands(), kStep, kNumel, kRounding); };
   };
+  std::vector<Bf16> copy(kNumel);
+  const auto copying = [&copy](auto& arrays) {
+    return [&] {
+      auto operands = arrays.operands();
+      operands.copy = copy.data();
+      adamw(operands, kStep, kNumel);
+    };
+  };
+  const auto memory = [&fp32] {
+    accordion::benchmarks::stream_update(fp32.parameters.data(),
+                                         fp32.first.data(), fp32.second.data(),
+                                         fp32.gradients.data(), kNumel);
+  };
   std::vector<Variant> variants = {
+      {"memory", 28, memory},
       {"fp32", 28, nearest(fp32)},
+      {"fp32, and bf16 copies", 30, copying(fp32)},
+      {"bf16 moments, and bf16 copies", 22, copying(moments)},
       {"bf16 moments", 20, nearest(moments)},
       {"bf16 moments, stochastic", 20, stochastic(moments)},
       {"bf16 parameters", 22, nearest(parameters)},
@@ -96,10 +114,10 @@ int main() {
       }
     }
   }
-  std::printf("%-28s %10s %8s\n", "stored", "ms", "GB/s");
+  std::printf("%-30s %10s %8s\n", "stored", "ms", "GB/s");
   for (const Variant& variant : variants) {
     const double ms = median(variant.ms);
-    std::printf("%-28s %10.1f %8.1f\n", variant.name.c_str(), ms,
+    std::printf("%-30s %10.1f %8.1f\n", variant.name.c_str(), ms,
                 static_cast<double>(variant.bytes) * kNumel / ms * 1e-6);
   }
 }

@@ -28,7 +28,7 @@ class RankClock {
   void begin(Communicator& communicator) { communicator_ = &communicator; }
 
   /// Times each of `calls`, which move about `bytes` bytes, in rounds in which
-  /// each has its turn.
+  /// each has its turn; from 1 MB on with operands that lie in memory.
   ///
   /// Comm  collective; the result is rank 0's alone
   std::vector<Times> time_by_turns(

@@ -21,6 +21,16 @@ void stream_add(float* __restrict to, const float* __restrict a,
   }
 }
 
+void stream_update(float* __restrict a, float* __restrict b,
+                   float* __restrict c, const float* __restrict from,
+                   std::int64_t numel) {
+  for (std::int64_t i = 0; i < numel; ++i) {
+    a[i] += from[i];
+    b[i] += from[i];
+    c[i] += from[i];
+  }
+}
+
 #if defined(__SSE2__)
 
 void stream_copy_past_cache(float* to, const float* from, std::int64_t numel) {

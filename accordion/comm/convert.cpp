@@ -86,6 +86,8 @@ void convert_past_cache(void* to, DType to_dtype, const void* from,
   } else if (from_dtype == DType::Float32 && to_dtype == DType::Bfloat16) {
     fp32_to_bf16_past_cache(static_cast<std::uint16_t*>(to),
                             static_cast<const float*>(from), numel);
+  } else if (from_dtype == DType::Bfloat16 && to_dtype == DType::Float32) {
+    bf16_to_fp32_past_cache(static_cast<float*>(to), halves(from), numel);
   } else {
     convert(to, to_dtype, from, from_dtype, numel);
   }

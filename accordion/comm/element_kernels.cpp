@@ -4,9 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "accordion/simd/past_cache.h"
 
 // One copy of each loop per instruction set, chosen when the program is loaded.
 // Not under a sanitizer: the chooser runs before the sanitizer is ready.
@@ -72,30 +70,11 @@ inline float to_float(std::uint16_t bits) {
   return from_bf16(bits);
 }
 
-constexpr std::int64_t kLineBytes = 64;
-
-bool starts_a_line(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % kLineBytes == 0;
-}
-
-// One whole cache line, which starts at `to`.
-inline void store_line_past_cache(void* to, const void* from) {
-#if defined(__SSE2__)
-  for (int i = 0; i < 4; ++i) {
-    _mm_stream_si128(static_cast<__m128i*>(to) + i,
-                     _mm_loadu_si128(static_cast<const __m128i*>(from) + i));
-  }
-#else
-  std::memcpy(to, from, kLineBytes);
-#endif
-}
-
-// Orders stores past the cache before what is published afterwards.
-inline void finish_past_cache() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
+using simd::finish_past_cache;
+using simd::kLineBytes;
+using simd::prefetch_ahead;
+using simd::starts_a_line;
+using simd::store_line_past_cache;
 
 // Elements [first, first + count) of a pair, at most kSquareLanes.
 template <Store kStore, bool kSquares, typename A, typename B>
@@ -138,6 +117,8 @@ template <Store kStore, bool kSquares, typename A, typename B>
   }
   std::int64_t first = 0;
   for (; first + kSquareLanes <= numel; first += kSquareLanes) {
+    prefetch_ahead<kSquareLanes>(a + first);
+    prefetch_ahead<kSquareLanes>(b + first);
     sum_some<kStore, kSquares>(to + first, a + first, b + first, scale, sums,
                                kSquareLanes);
   }
@@ -166,6 +147,35 @@ template <typename A, typename B>
     squares ? sum_all<Store::Plain, true>(to, a, b, scale, lanes, numel)
             : sum_all<Store::Plain, false>(to, a, b, scale, lanes, numel);
   }
+}
+
+template <typename A>
+[[gnu::always_inline]] inline void sum_rounded(std::uint16_t* to, const A* a,
+                                               const std::uint16_t* b,
+                                               float scale,
+                                               std::int64_t count) {
+  std::uint16_t sums[kSquareLanes];
+  for (std::int64_t i = 0; i < count; ++i) {
+    sums[i] = to_bf16((to_float(a[i]) + to_float(b[i])) * scale);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = sums[i];
+  }
+}
+
+template <typename A>
+[[gnu::always_inline]] inline void sum_all_rounded(std::uint16_t* to,
+                                                   const A* a,
+                                                   const std::uint16_t* b,
+                                                   float scale,
+                                                   std::int64_t numel) {
+  std::int64_t first = 0;
+  for (; first + kSquareLanes <= numel; first += kSquareLanes) {
+    prefetch_ahead<kSquareLanes>(a + first);
+    prefetch_ahead<kSquareLanes>(b + first);
+    sum_rounded(to + first, a + first, b + first, scale, kSquareLanes);
+  }
+  sum_rounded(to + first, a + first, b + first, scale, numel - first);
 }
 
 }  // namespace
@@ -288,6 +298,18 @@ void sum_pair(float* to, const float* a, const std::uint16_t* b, float scale,
   sum_any(to, a, b, scale, store, lanes, numel);
 }
 
+ACCORDION_CLONES
+void sum_pair(std::uint16_t* to, const std::uint16_t* a, const std::uint16_t* b,
+              float scale, std::int64_t numel) {
+  sum_all_rounded(to, a, b, scale, numel);
+}
+
+ACCORDION_CLONES
+void sum_pair(std::uint16_t* to, const float* a, const std::uint16_t* b,
+              float scale, std::int64_t numel) {
+  sum_all_rounded(to, a, b, scale, numel);
+}
+
 void copy_past_cache(void* to, const void* from, std::int64_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
@@ -308,6 +330,7 @@ void fp32_to_bf16_past_cache(std::uint16_t* to, const float* from,
   constexpr std::int64_t kLine = kLineBytes / 2;
   std::int64_t first = 0;
   for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
+    prefetch_ahead<kLine>(from + first);
     alignas(kLineBytes) std::uint16_t line[kLine];
     for (std::int64_t i = 0; i < kLine; ++i) {
       line[i] = to_bf16(from[first + i]);
@@ -316,6 +339,24 @@ void fp32_to_bf16_past_cache(std::uint16_t* to, const float* from,
   }
   for (; first < numel; ++first) {
     to[first] = to_bf16(from[first]);
+  }
+  finish_past_cache();
+}
+
+ACCORDION_CLONES
+void bf16_to_fp32_past_cache(float* to, const std::uint16_t* from,
+                             std::int64_t numel) {
+  constexpr std::int64_t kLine = kLineBytes / 4;
+  std::int64_t first = 0;
+  for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
+    alignas(kLineBytes) float line[kLine];
+    for (std::int64_t i = 0; i < kLine; ++i) {
+      line[i] = from_bf16(from[first + i]);
+    }
+    store_line_past_cache(to + first, line);
+  }
+  for (; first < numel; ++first) {
+    to[first] = from_bf16(from[first]);
   }
   finish_past_cache();
 }

@@ -25,6 +25,8 @@ void add_fp64(double* sum, const double* from, std::int64_t numel);
 void copy_past_cache(void* to, const void* from, std::int64_t bytes);
 void fp32_to_bf16_past_cache(std::uint16_t* to, const float* from,
                              std::int64_t numel);
+void bf16_to_fp32_past_cache(float* to, const std::uint16_t* from,
+                             std::int64_t numel);
 
 /// What becomes of the sums of a pair.
 enum class Store { Plain, PastCache, Add };
@@ -41,6 +43,12 @@ void sum_pair(float* to, const std::uint16_t* a, const std::uint16_t* b,
               float scale, Store store, double* lanes, std::int64_t numel);
 void sum_pair(float* to, const float* a, const std::uint16_t* b, float scale,
               Store store, double* lanes, std::int64_t numel);
+
+/// The same, rounded to bf16 once.
+void sum_pair(std::uint16_t* to, const std::uint16_t* a, const std::uint16_t* b,
+              float scale, std::int64_t numel);
+void sum_pair(std::uint16_t* to, const float* a, const std::uint16_t* b,
+              float scale, std::int64_t numel);
 
 void scale_fp32(float* values, float scale, std::int64_t numel);
 void scale_fp64(double* values, double scale, std::int64_t numel);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <type_traits>
 
 #include "accordion/comm/element_kernels.h"
 
@@ -95,22 +96,32 @@ void reduce_blocks(std::span<const void* const> sources, DType dtype,
 template <typename A, typename B>
 void finish_sum(const A* a, const B* b, const ReduceTarget& target,
                 std::int64_t first, std::int64_t numel) {
+  const auto scale = static_cast<float>(target.scale);
+  if constexpr (std::is_same_v<B, std::uint16_t>) {
+    if (target.local_dtype == DType::Bfloat16) {
+      return sum_pair(static_cast<std::uint16_t*>(target.local) + first, a, b,
+                      scale, numel);
+    }
+  }
   const Store store = target.accumulate   ? Store::Add
                       : target.past_cache ? Store::PastCache
                                           : Store::Plain;
-  sum_pair(static_cast<float*>(target.local) + first, a, b,
-           static_cast<float>(target.scale), store,
+  sum_pair(static_cast<float*>(target.local) + first, a, b, scale, store,
            target.squares == nullptr ? nullptr : target.squares->lanes(),
            numel);
 }
 
 // Whether finish_sum() can do what is asked.
 bool one_loop(std::size_t num_sources, DType wire, const ReduceTarget& target) {
-  return num_sources >= 2 &&
-         (wire == DType::Float32 || wire == DType::Bfloat16) &&
-         target.local_dtype == DType::Float32 &&
-         (target.reduce_dtype == DType::Float32 ||
-          target.reduce_dtype == DType::Float64);
+  const bool floats = (wire == DType::Float32 || wire == DType::Bfloat16) &&
+                      target.local_dtype == DType::Float32 &&
+                      (target.reduce_dtype == DType::Float32 ||
+                       target.reduce_dtype == DType::Float64);
+  const bool halves = wire == DType::Bfloat16 &&
+                      target.local_dtype == DType::Bfloat16 &&
+                      target.reduce_dtype != DType::Float16 &&
+                      !target.accumulate && target.squares == nullptr;
+  return num_sources >= 2 && (floats || halves);
 }
 
 // `Wire` is float or the bits of a bf16.

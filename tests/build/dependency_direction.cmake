@@ -5,12 +5,13 @@
 cmake_minimum_required(VERSION 3.25)
 
 # May be included by each folder, besides its own headers.
-set(allowed_comm "")
+set(allowed_simd "")
+set(allowed_comm simd)
 set(allowed_shard comm)
 set(allowed_schedule comm)
 set(allowed_offload comm)
 set(allowed_module "")
-set(allowed_ops module)
+set(allowed_ops simd module)
 set(allowed_fsdp comm shard schedule offload module)
 set(allowed_optim ${allowed_fsdp} fsdp ops)
 set(allowed_models module ops)
@@ -20,7 +21,7 @@ set(allowed_checkpoint ${allowed_optim} optim)
 set(allowed_train ${allowed_checkpoint} checkpoint models module ops data plan)
 
 # Files that use no LibTorch, by their path below accordion/; comm has two parts.
-set(torch_free "^(shard|schedule|offload|data|plan|ops/kernels)/|^comm/")
+set(torch_free "^(simd|shard|schedule|offload|data|plan|ops/kernels)/|^comm/")
 set(torch_part "^comm/(gloo/|nccl/|device_mesh)")
 set(torch_header "<(torch|ATen|c10)/")
 

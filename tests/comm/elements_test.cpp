@@ -104,7 +104,8 @@ TEST(Elements, ConversionsPastTheCacheAreTheSame) {
   const std::vector<float> values = random_values(1100, 3);
   for (const auto& [from, to] :
        {std::pair(Float32, Float32), std::pair(Float32, Bfloat16),
-        std::pair(Bfloat16, Bfloat16), std::pair(Float32, Float16)}) {
+        std::pair(Bfloat16, Bfloat16), std::pair(Bfloat16, Float32),
+        std::pair(Float32, Float16)}) {
     alignas(64) std::array<std::byte, 5000> source{};
     convert(source.data(), from, values.data(), Float32, 1100);
     for (const std::int64_t numel : {0, 1, 16, 31, 32, 33, 64, 1000}) {
@@ -160,6 +161,42 @@ TEST(Elements, SumsAreTheSameWhateverTheLoop) {
               << name(wire) << " of " << num_sources << ", case " << bits
               << ", element " << i;
         }
+      }
+    }
+  }
+}
+
+// In place, as an all-reduce does, and by way of fp16 where that is asked.
+TEST(Elements, SumsToBf16AreRoundedOnce) {
+  constexpr std::size_t kNumel = 1333;
+  for (const std::size_t num_sources : {1u, 2u, 3u, 4u}) {
+    for (const DType reduce_dtype : {Bfloat16, Float32, Float16}) {
+      std::vector<std::vector<std::uint16_t>> operands;
+      std::vector<const void*> sources;
+      std::vector<float> sums(kNumel);
+      for (unsigned rank = 0; rank < num_sources; ++rank) {
+        operands.emplace_back(kNumel);
+        convert(operands.back().data(), Bfloat16,
+                random_values(kNumel, rank).data(), Float32, kNumel);
+        for (std::size_t i = 0; i < kNumel; ++i) {
+          const float value = widened(operands.back()[i], Bfloat16);
+          sums[i] = rank == 0 ? value : sums[i] + value;
+        }
+      }
+      for (const auto& operand : operands) {
+        sources.push_back(operand.data());
+      }
+      std::vector<std::uint16_t>& local = operands.back();
+      detail::reduce(sources, Bfloat16,
+                     {local.data(), Bfloat16, reduce_dtype, 0.3, false},
+                     kNumel);
+      for (std::size_t i = 0; i < kNumel; ++i) {
+        float sum = sums[i] * 0.3f;
+        if (reduce_dtype == Float16) {
+          sum = widened(narrowed(sum, Float16), Float16);
+        }
+        ASSERT_EQ(local[i], narrowed(sum, Bfloat16))
+            << num_sources << " in " << name(reduce_dtype) << ", element " << i;
       }
     }
   }

@@ -149,7 +149,7 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 /// or on whether it lies in a full vector.
 template <class Parameter, class Moment, class Update>
 void expect_elements_alone(const Update& update) {
-  for (std::int64_t numel = 0; numel < 70; ++numel) {
+  for (std::int64_t numel = 0; numel < 150; ++numel) {
     Arrays<Parameter, Moment> together(numel);
     Arrays<Parameter, Moment> alone(numel);
     update(together.from(0), numel, 0);
@@ -187,21 +187,22 @@ TEST(AdamWKernel, ElementsAreUpdatedAlone) {
 }
 
 /// The copy is what rounding the parameters afterwards gives, and nothing else
-/// changes by it.
+/// changes by it, wherever in a cache line it starts.
 template <class Moment, class Update>
 void expect_copy(const Update& update) {
-  for (std::int64_t numel = 0; numel < 70; ++numel) {
+  for (std::int64_t numel = 0; numel < 230; ++numel) {
+    const std::int64_t at = numel % 37;
     Arrays<float, Moment> without(numel);
     Arrays<float, Moment> with(numel);
     const Bf16 untouched = rounded(-77.0F, 0);
-    std::vector<Bf16> copy(numel + kBeyond, untouched);
+    std::vector<Bf16> copy(at + numel + kBeyond, untouched);
     std::vector<Bf16> expected = copy;
     auto operands = with.from(0);
-    operands.copy = copy.data();
+    operands.copy = copy.data() + at;
     update(operands, numel, 0);
     update(without.from(0), numel, 0);
     for (std::int64_t i = 0; i < numel; ++i) {
-      store(expected[i], with.parameters[i]);
+      store(expected[at + i], with.parameters[i]);
     }
     EXPECT_TRUE(same(copy, expected)) << numel;
     EXPECT_TRUE(same(with.parameters, without.parameters)) << numel;
