@@ -67,28 +67,40 @@ at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
 }
 
-/// The transpose of dy [n, out], as the left operand of a product: a view, or
-/// a copy that lies row by row ([Note: matmuls by tiles]).
-at::Tensor left_transpose(const at::Tensor& dy) {
+/// Whether a product whose left operand is the transpose of dy is faster from a
+/// copy that lies row by row ([Note: matmuls by tiles]).
+bool transposes_copies(const at::Tensor& dy) {
   static const bool tiles = at::cpu::init_amx();
-  if (!tiles || dy.is_cuda() || dy.scalar_type() != at::kBFloat16 ||
-      !dy.is_contiguous()) {
-    return dy.t();
-  }
+  return tiles && !dy.is_cuda() && !dy.is_meta() &&
+         dy.scalar_type() == at::kBFloat16 && dy.is_contiguous();
+}
+
+/// As detail::multiply_transposed, from such copies of some columns of dy at a
+/// time: of logits a whole one would be as large as they are.
+void multiply_copies(const at::Tensor& dy, const at::Tensor& x,
+                     const at::Tensor& to, bool accumulate) {
+  constexpr int64_t kMostBytes = 4 << 20;  // of a copy
   const int64_t rows = dy.size(0);
-  at::Tensor copy = at::empty({dy.size(1), rows}, dy.options());
-  if (dy.is_meta()) {
-    return copy;
+  const int64_t columns = dy.size(1);
+  const int64_t row_bytes = rows * static_cast<int64_t>(dy.element_size());
+  const int64_t block =
+      std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1), 64,
+                          std::max<int64_t>(columns, 64));
+  const at::Tensor copies =
+      at::empty({std::min(block, columns), rows}, dy.options());
+  for (int64_t first = 0; first < columns; first += block) {
+    const int64_t count = std::min(block, columns - first);
+    at::parallel_for(
+        0, count, detail::rows_per_task(rows), [&](int64_t begin, int64_t end) {
+          kernels::transpose(
+              {detail::read<kernels::Bf16>(dy) + first + begin, rows,
+               end - begin, columns},
+              detail::write<kernels::Bf16>(copies) + begin * rows, rows);
+        });
+    at::Tensor part = to.narrow(0, first, count);
+    const at::Tensor left = copies.narrow(0, 0, count);
+    accumulate ? at::addmm_out(part, part, left, x) : at::mm_out(part, left, x);
   }
-  at::parallel_for(0, dy.size(1), detail::rows_per_task(rows),
-                   [&](int64_t begin, int64_t end) {
-                     kernels::transpose(
-                         {detail::read<kernels::Bf16>(dy) + begin, rows,
-                          end - begin, dy.size(1)},
-                         detail::write<kernels::Bf16>(copy) + begin * rows,
-                         rows);
-                   });
-  return copy;
 }
 
 /// dy [n, out] transposed times x [n, in], where the weight's gradient is
@@ -100,8 +112,11 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x,
     const at::Tensor wide = dy.to(at::kFloat).t().mm(x.to(at::kFloat));
     return gradient.defined() ? gradient.copy_(wide) : wide.to(at::kHalf);
   }
-  const at::Tensor left = left_transpose(dy);
-  return gradient.defined() ? at::mm_out(gradient, left, x) : left.mm(x);
+  if (!gradient.defined()) {
+    gradient = at::empty({dy.size(1), x.size(1)}, x.options());
+  }
+  detail::multiply_transposed(dy, x, gradient, /*accumulate=*/false);
+  return gradient;
 }
 
 /// to += rows [n, k] times the transpose of weight [m, k].
@@ -241,6 +256,17 @@ bool is_plain(const at::Tensor& x, const at::Tensor& weight,
 }
 
 }  // namespace
+
+void detail::multiply_transposed(const at::Tensor& dy, const at::Tensor& x,
+                                 at::Tensor& to, bool accumulate) {
+  if (transposes_copies(dy)) {
+    multiply_copies(dy, x, to, accumulate);
+  } else if (accumulate) {
+    at::addmm_out(to, to, dy.t(), x);
+  } else {
+    at::mm_out(to, dy.t(), x);
+  }
+}
 
 bool linear_uses_onednn() {
 #if defined(__x86_64__)

@@ -22,8 +22,9 @@ namespace accordion::ops {
 /// // [Note: matmuls by tiles]
 /// Where bf16 is multiplied by tiles (AMX), a left operand that lies column by
 /// column takes twice as long as one that lies row by row. The gradient of the
-/// weight, dy^T x, is computed from a copy of dy^T. Intel Xeon, a core: at 1024
-/// x 512 x 1376 1.0 ms and 0.36 for the copy, against 2.3.
+/// weight, dy^T x, is computed from copies of dy^T, 4 MiB at a time. Intel
+/// Xeon, a core: at 1024 x 512 x 1376 1.0 ms and 0.36 for the copy,
+/// against 2.3.
 ///
 /// // [Note: matmuls in fp16]
 /// LibTorch multiplies halves with a loop of about 1 GFLOP/s where the
@@ -58,6 +59,10 @@ namespace detail {
 /// or a processor on which oneDNN works as well.
 at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight,
                          const at::Tensor& bias);
+
+/// to [out, in] = dy [n, out] transposed times x [n, in], or += that.
+void multiply_transposed(const at::Tensor& dy, const at::Tensor& x,
+                         at::Tensor& to, bool accumulate);
 
 }  // namespace detail
 }  // namespace accordion::ops

@@ -6,9 +6,7 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -56,10 +54,9 @@ class Chunks {
       dhidden_.narrow(0, begin, count)
           .copy_(linear(dlogits, weight_.to(dtype).t()));
     }
-    if (dweight_.defined() && begin == 0) {
-      at::mm_out(dweight_, dlogits.t(), rows.to(dtype));
-    } else if (dweight_.defined()) {
-      dweight_.addmm_(dlogits.t(), rows.to(dtype));
+    if (dweight_.defined()) {
+      detail::multiply_transposed(dlogits, rows.to(dtype), dweight_,
+                                  /*accumulate=*/begin > 0);
     }
   }
 
