@@ -165,6 +165,14 @@ class Communicator {
   [[nodiscard]] virtual std::optional<int> cuda_device() const {
     return std::nullopt;
   }
+  /// Whether collectives are done in that order, behind the host's back. Where
+  /// so, `local` of a part may lie in memory of the host that the device
+  /// reaches, and block_host() is what orders the host's own reads and writes
+  /// of it behind those of collectives.
+  [[nodiscard]] virtual bool runs_behind_host() const { return false; }
+  /// Blocks until the device has done all that the caller's stream was given,
+  /// and so every collective that was waited for.
+  virtual void block_host() {}
   /// Whether a reduction of a device's memory rounds its sums to full_dtype on
   /// the way, in an order of the transport's, so that operands have to lie in
   /// the dtype in which sums are wanted.

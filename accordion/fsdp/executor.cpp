@@ -52,7 +52,7 @@ void cast_floating(std::span<at::Tensor* const> tensors,
 /// For the shards of all units, which then add theirs.
 std::shared_ptr<PagedArrays> make_pages(
     const std::vector<Executor::UnitPlan>& plans, const FsdpOptions& options) {
-  if (!options.offload) {
+  if (!options.offload || plans.front().groups.gather->runs_behind_host()) {
     return nullptr;
   }
   check_target(options.offload->to, "fully_shard");

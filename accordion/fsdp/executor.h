@@ -254,8 +254,8 @@ class Executor : public FsdpUnit::Listener,
   SlotMap gradient_shard_map_;
   /// What this pass, or the last or next, is to do.
   std::vector<ScheduledUnit> pass_;
-  std::vector<Action> recorded_;     // markers of this pass
-  std::size_t cursor_ = 0;           // next action of schedule_
+  std::vector<Action> recorded_;  // markers of this pass
+  std::size_t cursor_ = 0;        // next action of schedule_
   std::shared_ptr<StepTrace> trace_;
   OutputWatch output_watch_;
   UnitStep unit_step_;

@@ -147,8 +147,11 @@ void Executor::reshard(int unit) {
   may_have_readers_ |= u.gathers_in_place();
 }
 
-/// What comes next may write to shards.
+/// What comes next may write to shards, and read gradients.
 void Executor::await_readers() {
+  if (options_.offload) {
+    units_.front()->groups().gather->block_host();
+  }
   if (!std::exchange(may_have_readers_, false)) {
     return;
   }

@@ -65,6 +65,9 @@ FsdpUnit::FsdpUnit(UnitMembers members, CommGroups groups,
       offloads_parameters_(options.offload && options.offload->parameters),
       offloads_gradients_(options.offload && options.offload->gradients),
       pages_(std::move(pages)),
+      host_pool_(options.offload && groups_.gather->runs_behind_host()
+                     ? options.offload->to.host
+                     : nullptr),
       listener_(listener),
       number_(number),
       layout_(
@@ -153,6 +156,7 @@ void FsdpUnit::make_sections() {
       state.shard = place_of(state);
     } else if (offloads_parameters_ && cut) {
       state.shard = make_shard(section, state.paged_shard);
+      state.on_host = host_pool_ != nullptr;
     } else {
       state.shard = at::zeros({section.numel_per_rank}, stored);
     }

@@ -56,6 +56,15 @@ struct WholeSection {
 /// order of the schedule. A gradient is reduced to a slot, with what it adds to
 /// read there before, and written from it.
 
+/// // [Note: shards on the host]
+/// On a device there is no need of blocks and buffers: what
+/// FsdpOptions::offload names lies in pinned memory of the host, which the
+/// device's kernels read and write over the bus. A gather casts from it, a
+/// reduction stores to it, each on its stream, and AdamW steps it on the CPU.
+/// The host knows of neither, so it waits for the device wherever it gives the
+/// control back to a program that may read gradients or write to shards: where
+/// it would await readers below.
+///
 /// // [Note: gathers in place]
 /// Where ranks share memory and compute in the stored dtype, the shards of a
 /// unit lie side by side in one buffer that all of them map, each in the place
@@ -317,6 +326,7 @@ class FsdpUnit : public GradientReceiver,
   void make_gradient(SectionState& section) const;
   [[nodiscard]] at::Tensor make_shard(const Section& section,
                                       std::optional<int>& array) const;
+  [[nodiscard]] at::Tensor make_host_shard(const Section& section) const;
   [[nodiscard]] bool goes_to_slot(const SectionState& section) const {
     return frees_gradients_ || section.paged_gradient.has_value();
   }
@@ -356,6 +366,7 @@ class FsdpUnit : public GradientReceiver,
   bool offloads_parameters_;
   bool offloads_gradients_;
   std::shared_ptr<PagedArrays> pages_;
+  HostPool* host_pool_;  // null but where shards lie on a device's host
   Listener& listener_;
   int number_;
   UnitLayout layout_;

@@ -114,14 +114,28 @@ void check_devices(const std::vector<UnitMembers>& units,
   }
 }
 
-/// What goes by way of the host's memory, block by block.
-void check_cuda_options(const FsdpOptions& options, const Communicator& world) {
-  if (!world.cuda_device()) {
+/// What a device's host can hold for it ([Note: shards on the host]).
+void check_device_options(const FsdpOptions& options, const DeviceMesh& mesh) {
+  if (!mesh.world().runs_behind_host()) {
     return;
   }
-  TORCH_CHECK_VALUE(!options.offload,
-                    "[fully_shard] offload is set, but shards on a CUDA device "
-                    "are not offloaded. Leave it unset.");
+  if (const std::optional<OffloadPolicy>& offload = options.offload) {
+    TORCH_CHECK_VALUE(offload->to.host != nullptr,
+                      "[fully_shard] offload is set, but not to the host, "
+                      "whose memory is all that a device reaches. Use "
+                      "offload_to_host(pool), or leave it unset.");
+    TORCH_CHECK_VALUE(
+        offload->gradients && offload->parameters,
+        "[fully_shard] offload names ",
+        offload->gradients ? "gradients" : "parameters",
+        " alone, but of a device's shards both lie on the host, where the "
+        "optimizer steps them, or neither. Set offload.gradients and "
+        "offload.parameters, or leave offload unset.");
+    TORCH_CHECK_VALUE(mesh.size(kReplicateAxis) == 1,
+                      "[fully_shard] offload is set, but over replicas "
+                      "gradients are all-reduced on the device. Leave it "
+                      "unset, or use a mesh without an axis 'replicate'.");
+  }
   TORCH_CHECK_VALUE(!options.activation_checkpointing ||
                         !options.activation_checkpointing->offload,
                     "[fully_shard] activation_checkpointing.offload is set, "
@@ -312,7 +326,7 @@ void fully_shard(torch::nn::Module& root, const DeviceMesh& mesh,
   check_mesh(mesh);
   check_options(options, mesh);
   check_offload(options);
-  check_cuda_options(options, mesh.world());
+  check_device_options(options, mesh);
   const InitPlan plan = make_init_plan(root, options.init);
   WrappedUnits wrapped =
       wrap_units(discover_units(root, placement_rule(options)), options.wrap);

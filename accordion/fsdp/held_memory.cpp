@@ -11,10 +11,11 @@ ShardedBytes sharded_bytes(const Executor& executor) {
   ShardedBytes bytes;
   for (const auto& unit : executor.units()) {
     for (const SectionState& section : unit->sections()) {
-      if (!section.paged_shard) {
+      if (!section.paged_shard && !section.on_host) {
         bytes.parameters += static_cast<std::int64_t>(section.shard.nbytes());
       }
-      if (section.gradient_storage.is_resident() && !section.paged_gradient) {
+      if (section.gradient_storage.is_resident() && !section.paged_gradient &&
+          !section.on_host) {
         bytes.gradients += static_cast<std::int64_t>(section.gradient.nbytes());
       }
       if (section.cast.defined()) {

@@ -88,6 +88,11 @@ struct ActivationCheckpointing {
 /// Between passes the pieces and `.grad()` are there as without: in mappings of
 /// the store, which take no memory until they are touched. accordion::AdamW
 /// steps through the buffers; other optimizers work, through the mappings.
+///
+/// Of a module on a CUDA device, `to` is offload_to_host, and both parts are
+/// set: shards lie in pinned memory, where the optimizer steps them on the CPU
+/// and from where gathers read them ([Note: shards on the host]). Outside of
+/// its unit's forward and backward a parameter is then a tensor of the CPU.
 struct OffloadPolicy {
   OffloadTarget to;
   /// Of gradients, what is reduced is written behind, and read when it is added

@@ -36,6 +36,8 @@ struct SectionState {
   at::Tensor shard = {};   // [numel_per_rank] stored dtype; in the
                            // unit's buffer, if gathered in place
                            // without a copy
+  /// Shard and gradient lie in memory of the host, of a unit on a device.
+  bool on_host = false;
   std::optional<CopyInPlace> copy = {};
   std::optional<int> paged_shard = {};  // of the unit's pages; unset: in memory
   at::Tensor gradient = {};  // [numel_per_rank] stored dtype, if trainable;

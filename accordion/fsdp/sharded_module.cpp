@@ -162,6 +162,7 @@ std::vector<FlatShard> flat_shards(const torch::nn::Module& root) {
           .unit = unit->name(),
           .parameters = section.shard,
           .gradients = section.trainable ? section.gradient : at::Tensor(),
+          .on_host = section.on_host,
           .gradient_squares = section.gradient_squares,
           .sharded = section.sharded};
       shard.copy = unit->copy_of(static_cast<int>(s));

@@ -88,6 +88,8 @@ struct FlatShard {
   /// mappings, and buffers are the fast way ([Note: two ways to the bytes]).
   std::optional<PagedShard> paged_parameters = {};
   std::optional<PagedShard> paged_gradients = {};
+  /// Both lie in memory of the host, of a unit on a device.
+  bool on_host = false;
   /// With FsdpOptions::copies_in_place. Whoever writes to the parameters writes
   /// this too and sets its state to Stepped, or leaves both to the next gather.
   CopyInPlace* copy = nullptr;

@@ -25,6 +25,9 @@ std::size_t bytes_of(const at::Tensor& tensor) {
 /// mapped. The tensor keeps the mapping, so it may be used after the unit.
 at::Tensor FsdpUnit::make_shard(const Section& section,
                                 std::optional<int>& array) const {
+  if (host_pool_ != nullptr) {
+    return make_host_shard(section);
+  }
   const auto options = at::TensorOptions(to_scalar_type(section.stored_dtype));
   const std::int64_t bytes =
       section.numel_per_rank * element_bytes(section.stored_dtype);
@@ -34,6 +37,20 @@ at::Tensor FsdpUnit::make_shard(const Section& section,
   array = pages_->add(bytes);
   return at::from_blob(
       pages_->map(*array), {section.numel_per_rank}, [pages = pages_](void*) {},
+      options);
+}
+
+/// See [Note: shards on the host].
+at::Tensor FsdpUnit::make_host_shard(const Section& section) const {
+  const auto options = at::TensorOptions(to_scalar_type(section.stored_dtype));
+  const auto share = std::make_shared<HostShare>(
+      *host_pool_,
+      section.numel_per_rank * element_bytes(section.stored_dtype));
+  const at::Tensor memory =
+      at::zeros({section.numel_per_rank},
+                options.pinned_memory(groups_.device().is_cuda()));
+  return at::from_blob(
+      memory.mutable_data_ptr(), memory.sizes(), [share, memory](void*) {},
       options);
 }
 

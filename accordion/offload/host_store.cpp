@@ -19,21 +19,6 @@ namespace {
 
 using detail::BlockOffsets;
 
-/// What is taken of a pool, given back at the end.
-class PoolShare {
- public:
-  PoolShare(HostPool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {
-    pool_.take(bytes_);
-  }
-  ~PoolShare() { pool_.give_back(bytes_); }
-  PoolShare(const PoolShare&) = delete;
-  PoolShare& operator=(const PoolShare&) = delete;
-
- private:
-  HostPool& pool_;
-  const std::int64_t bytes_;
-};
-
 class HostStore final : public OffloadStore {
  public:
   HostStore(const std::vector<std::int64_t>& block_bytes, HostPool& pool)
@@ -92,7 +77,7 @@ class HostStore final : public OffloadStore {
   struct Held {
     Held(HostPool& pool, std::int64_t bytes)
         : share(pool, bytes), memory(bytes, "offloaded blocks") {}
-    PoolShare share;
+    HostShare share;
     detail::AlignedMemory memory;
   };
   /// Blocks that were made together.

@@ -39,6 +39,21 @@ class HostPool {
   std::int64_t peak_bytes_ = 0;
 };
 
+/// What is taken of a pool, given back at the end.
+class HostShare {
+ public:
+  HostShare(HostPool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {
+    pool_.take(bytes_);
+  }
+  ~HostShare() { pool_.give_back(bytes_); }
+  HostShare(const HostShare&) = delete;
+  HostShare& operator=(const HostShare&) = delete;
+
+ private:
+  HostPool& pool_;
+  const std::int64_t bytes_;
+};
+
 /// Blocks in memory of the host. A transfer is a copy, and done when start_read
 /// or start_write returns.
 ///

@@ -19,9 +19,11 @@ OffloadTarget offload_to_nvme(std::filesystem::path folder) {
 }
 
 OffloadTarget offload_to_host(HostPool& pool) {
-  return {.make_store = [&pool](const std::vector<std::int64_t>& block_bytes) {
-    return make_host_store(block_bytes, pool);
-  }};
+  return {.make_store =
+              [&pool](const std::vector<std::int64_t>& block_bytes) {
+                return make_host_store(block_bytes, pool);
+              },
+          .host = &pool};
 }
 
 int OffloadTarget::buffers_for(std::int64_t num_blocks) const {

@@ -30,6 +30,9 @@ struct OffloadTarget {
   /// blocks: there are fewer then, of smaller blocks where all arrays are known
   /// beforehand. 1 or more.
   int share = 4;
+  /// Set where arrays are in memory of the host: what a device has offloaded
+  /// lies there, and passes through no buffers.
+  HostPool* host = nullptr;
 
   /// How many buffers serve so many blocks.
   [[nodiscard]] int buffers_for(std::int64_t num_blocks) const;
@@ -47,8 +50,9 @@ struct OffloadTarget {
 /// On the disk of `folder`, in a file without a name (NvmeOptions).
 OffloadTarget offload_to_nvme(std::filesystem::path folder);
 
-/// In memory of the host, apart from that in which arrays are used. `pool`
-/// outlives what is offloaded.
+/// In memory of the host, apart from that in which arrays are used: of a CUDA
+/// device, or of a CPU, where the pool plays the host. `pool` outlives what is
+/// offloaded.
 OffloadTarget offload_to_host(HostPool& pool);
 
 /// Throws std::invalid_argument, prefixed with `caller`, for sizes out of range

@@ -99,8 +99,10 @@ void AdamW::add_shards(std::vector<FlatShard> flats) {
     const FlatShard& flat = flats[i];
     const auto options = flat.parameters.options().dtype(moments_dtype(flat));
     const std::int64_t numel = flat.parameters.numel();
-    state_bytes_ +=
-        2 * numel * static_cast<std::int64_t>(options.dtype().itemsize());
+    if (!flat.on_host) {
+      state_bytes_ +=
+          2 * numel * static_cast<std::int64_t>(options.dtype().itemsize());
+    }
     shards_.push_back({.unit = flat.unit,
                        .parameters = flat.parameters,
                        .gradients = flat.gradients,

@@ -268,7 +268,8 @@ std::vector<ConfigKey> training_keys() {
            "memory.optimizer_in_backward none are left to offload, so use "
            "another. parameters: those, and the sharded parameters, which "
            "are read before each all-gather. Needs checkpoint.async = "
-           "false.",
+           "false. With train.device = \"cuda\": parameters, to the host, "
+           "from where the device reads them and where the CPU steps them.",
        .choices = {"none", "optimizer", "gradients", "parameters"}},
       {.name = "memory.offload_activations",
        .field = ACCORDION_FIELD(memory.offload_activations),

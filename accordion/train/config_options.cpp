@@ -2,6 +2,7 @@
 #include "accordion/train/config_options.h"
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -101,6 +102,11 @@ FsdpOptions fsdp_options(const TrainConfig& config) {
 
 OffloadTarget offload_target(const TrainConfig& config) {
   const std::string& to = config.memory.offload_to;
+  if (to == "host") {
+    // As much as there is. Lives as long as the process, as what it holds may.
+    static HostPool host(std::numeric_limits<std::int64_t>::max());
+    return offload_to_host(host);
+  }
   return offload_to_nvme(to == "nvme" ? std::filesystem::current_path()
                                       : std::filesystem::path(to));
 }

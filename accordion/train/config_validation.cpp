@@ -149,10 +149,23 @@ void check_device(const TrainConfig& config, const Fault& fault) {
                              "joins, but 'fsdp.backend' is \"{}\". Leave it "
                              "\"auto\".",
                              config.fsdp.backend));
+  fault.raise_if(config.memory.offload_activations,
+                 "'train.device' is \"cuda\", from which activations are not "
+                 "offloaded. Set memory.offload_activations = false.");
   fault.raise_if(
-      config.memory.offload != "none" || config.memory.offload_activations,
-      "'train.device' is \"cuda\", from which nothing is offloaded. Set "
-      "memory.offload = \"none\" and memory.offload_activations = false.");
+      config.memory.offload != "none" &&
+          (config.memory.offload != "parameters" ||
+           config.memory.offload_to != "host"),
+      fmt::format("'train.device' is \"cuda\", from which 'memory.offload' "
+                  "moves parameters, gradients and moments together, to the "
+                  "host, but it is \"{}\", to \"{}\". Set memory.offload = "
+                  "\"parameters\" and memory.offload_to = \"host\", or "
+                  "memory.offload = \"none\".",
+                  config.memory.offload, config.memory.offload_to));
+  fault.raise_if(
+      config.memory.offload != "none" && config.memory.optimizer_in_backward,
+      "'memory.optimizer_in_backward' steps layers on the device, but "
+      "'memory.offload' has their parameters on the host. Turn one off.");
   fault.raise_if(!config.memory.limit.empty(),
                  "'train.device' is \"cuda\", but 'memory.limit' bounds the "
                  "memory of the host. Leave it empty.");

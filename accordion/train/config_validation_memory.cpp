@@ -70,7 +70,7 @@ void check_offload(const TrainConfig& config, const Fault& fault) {
     return;
   }
   fault.raise_if(
-      memory.offload_to == "host",
+      memory.offload_to == "host" && config.train.device == "cpu",
       "'memory.offload_to' is \"host\", but this run is on the CPU, whose "
       "memory that is: nothing would be saved. Use \"nvme\", or name a folder "
       "on a fast disk.");

@@ -61,7 +61,9 @@ void add_section_memory(MemoryByKind& memory, const Section& section,
     } else if (!options.step_in_backward) {
       memory.gradients += piece;
     }
-    memory.optimizer += 2 * moment_bytes(config, section);
+    // Of shards on a device's host, moments lie beside them.
+    const bool on_host = offloads && options.offload->to.host != nullptr;
+    memory.optimizer += on_host ? 0 : 2 * moment_bytes(config, section);
     offloaded.moments.insert(offloaded.moments.end(), 2,
                              moment_bytes(config, section));
   }
@@ -139,11 +141,12 @@ MemoryByKind estimated_memory(const LlamaConfig& model,
       }
     }
   }
-  if (config.memory.offload != "none") {
+  const bool on_host = options.offload && options.offload->to.host != nullptr;
+  if (config.memory.offload != "none" && !on_host) {
     memory.optimizer =
         OffloadTarget().fitted_to(offloaded.moments).buffer_bytes();
   }
-  if (options.offload) {
+  if (options.offload && !on_host) {
     (options.offload->parameters ? memory.sharded_parameters
                                  : memory.gradients) +=
         options.offload->to.fitted_to(offloaded.shards).buffer_bytes();

@@ -22,7 +22,8 @@ AdamWOptions adamw_options(const TrainConfig& config) {
   options.decays = [decay_norms](const LocalParameter& parameter) {
     return decay_norms || parameter.global_shape.size() > 1;
   };
-  if (config.memory.offload != "none") {
+  // Of shards on a device's host, moments lie beside them.
+  if (config.memory.offload != "none" && config.memory.offload_to != "host") {
     options.offload = offload_target(config);
   }
   return options;

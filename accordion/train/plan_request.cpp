@@ -81,18 +81,21 @@ plan::Strategy plan_strategy(const TrainConfig& config,
       .prefetch = static_cast<int>(config.fsdp.prefetch),
       .offload = {}};
   const std::string& offload = config.memory.offload;
-  const auto disk_if = [](bool offloaded) {
-    return offloaded ? plan::OffloadTo::Disk : plan::OffloadTo::None;
+  const bool to_host = config.memory.offload_to == "host";
+  const auto there_if = [to_host](bool offloaded) {
+    return !offloaded ? plan::OffloadTo::None
+           : to_host  ? plan::OffloadTo::Host
+                      : plan::OffloadTo::Disk;
   };
   const bool parameters = offload == "parameters";
   strategy.offload = {
-      .parameters = disk_if(parameters),
-      .optimizer = disk_if(offload != "none"),
-      .step_on_device = true,
-      .activations = disk_if(config.memory.offload_activations),
+      .parameters = there_if(parameters),
+      .optimizer = there_if(offload != "none"),
+      .step_on_device = !to_host,
+      .activations = there_if(config.memory.offload_activations),
       // Those of a unit that steps in backward are gone before.
-      .gradients = disk_if((parameters || offload == "gradients") &&
-                           !config.memory.optimizer_in_backward)};
+      .gradients = there_if((parameters || offload == "gradients") &&
+                            !config.memory.optimizer_in_backward)};
   return strategy;
 }
 

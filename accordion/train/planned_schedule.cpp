@@ -89,8 +89,10 @@ void add_section(ScheduledUnit& unit, const Section& section,
     unit.all_reduce_bytes +=
         section.numel_per_rank * element_bytes(section.stored_dtype);
   }
-  const bool offloads =
-      cut && unit.reduces && options.offload && options.offload->gradients;
+  // To the host of a device they are reduced, and pass through no slot.
+  const bool offloads = cut && unit.reduces && options.offload &&
+                        options.offload->gradients &&
+                        options.offload->to.host == nullptr;
   unit.offloads_gradient |= offloads;
   if (offloads || (options.step_in_backward && unit.reduces)) {
     unit.gradient_shard_bytes +=

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Units inside units, and units without parameters of their own.
+#include <map>
+
 #include <torch/nn/modules/linear.h>
 
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
+#include "tests/fsdp/logging_communicator.h"
 #include "tests/fsdp/models.h"
 #include "tests/fsdp/rank_threads.h"
 
@@ -107,6 +110,37 @@ TEST(NestedUnits, BackwardOfTheOuterBeginsBeforeThatOfTheInner) {
         }
       }
       EXPECT_EQ(backwards, (std::vector<std::string>{"", "inner"}));
+    }
+  });
+}
+
+TEST(NestedUnits, AreGatheredOnceInABackwardOfTwoCheckpointedForwards) {
+  testing::on_ranks(2, [](const DeviceMesh& threads) {
+    const auto logging = std::make_shared<testing::LoggingCommunicator>(
+        std::shared_ptr<Communicator>(std::make_shared<DeviceMesh>(threads),
+                                      &threads.world()));
+    auto net = testing::seeded<Unit<UnitTower>>();
+    fully_shard(net, DeviceMesh::over(logging),
+                {.activation_checkpointing = ActivationCheckpointing{
+                     .units = wrap_types<testing::BlockImpl>()}});
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad();
+      const auto loss = net(testing::batch_of(0, 4)).square().mean() +
+                        net(testing::batch_of(1, 4)).square().mean();
+      logging->log.clear();
+      loss.backward();
+      std::map<std::string, int> gathers;
+      for (const std::string& call : logging->log) {
+        if (call.starts_with("gather ") &&
+            call.find("turn") == std::string::npos) {
+          ++gathers[call];
+        }
+      }
+      // Stages and blocks; two are whole, or ahead, when a replayed one begins.
+      EXPECT_EQ(gathers.size(), step == 0 ? 6U : 4U) << "step " << step;
+      for (const auto& [call, times] : gathers) {
+        EXPECT_EQ(times, 1) << call << ", step " << step;
+      }
     }
   });
 }

@@ -9,6 +9,7 @@
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/module/unit.h"
+#include "tests/fsdp/rank_threads.h"
 #include "tests/support/played_device.h"
 
 namespace accordion {
@@ -18,6 +19,16 @@ using detail::StreamId;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::PlayedDevice;
+
+/// Plays the host's memory.
+HostPool& host_memory() {
+  static HostPool pool(1 << 20);
+  return pool;
+}
+
+OffloadPolicy to_host() {
+  return {.to = offload_to_host(host_memory()), .parameters = true};
+}
 
 /// What is sharded over how many ranks, of which this is the first.
 struct Case {
@@ -84,8 +95,13 @@ void step(torch::nn::Module& net, PlayedDevice& device) {
   const torch::NoGradGuard no_grad;
   for (const FlatShard& shard : flat_shards(net)) {
     if (shard.gradients.defined()) {
-      device.task(StreamId::Caller, "an optimizer",
-                  {memory_of(shard.gradients)}, {memory_of(shard.parameters)});
+      const std::vector reads{memory_of(shard.gradients)};
+      const std::vector writes{memory_of(shard.parameters)};
+      if (shard.on_host) {
+        device.host_task("an optimizer on the host", reads, writes);
+      } else {
+        device.task(StreamId::Caller, "an optimizer", reads, writes);
+      }
       shard.parameters.sub_(shard.gradients, 0.1);
     }
   }
@@ -151,7 +167,58 @@ INSTANTIATE_TEST_SUITE_P(
         // One rank, and one that holds everything: gathers are casts.
         Case{{.precision = {.param_dtype = torch::kBFloat16}}, 1},
         Case{{.strategy = Strategy::NoShard,
-              .precision = {.param_dtype = torch::kBFloat16}}}));
+              .precision = {.param_dtype = torch::kBFloat16}}},
+        // Shards on the host.
+        Case{{.offload = to_host()}},
+        Case{{.precision = {.param_dtype = torch::kBFloat16},
+              .offload = to_host()}},
+        Case{{.precision = {.param_dtype = torch::kBFloat16},
+              .offload = to_host()},
+             1},
+        Case{{.strategy = Strategy::NoShard, .offload = to_host()}}));
+
+DeviceMesh played_mesh(int ranks) {
+  return DeviceMesh::over(streamed(std::make_shared<PlayedDevice>(), ranks));
+}
+
+TEST(ShardsOnTheHost, AreTakenOfThePoolAsLongAsTheyLive) {
+  const auto device = std::make_shared<PlayedDevice>();
+  const std::int64_t before = host_memory().held_bytes();
+  {
+    Unit<TellingNet> net(*device);
+    fully_shard(net, DeviceMesh::over(streamed(device, 2)),
+                {.offload = to_host()});
+    std::int64_t bytes = 0;
+    for (const FlatShard& shard : flat_shards(*net)) {
+      EXPECT_TRUE(shard.on_host);
+      bytes += static_cast<std::int64_t>(shard.parameters.nbytes() +
+                                         shard.gradients.nbytes());
+    }
+    EXPECT_EQ(host_memory().held_bytes() - before, bytes);
+  }
+  EXPECT_EQ(host_memory().held_bytes(), before);
+}
+
+TEST(ShardsOnTheHost, AreTheWholeOfTheirUnitOrNothing) {
+  const auto error_of = [](const FsdpOptions& options) {
+    return testing::message_of<c10::ValueError>([&] {
+      PlayedDevice device;
+      Unit<TellingNet> net(device);
+      fully_shard(net, played_mesh(2), options);
+    });
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(error_of({.offload = OffloadPolicy{.to = to_host().to}}),
+              HasSubstr("offload names gradients alone"));
+  EXPECT_THAT(error_of({.step_in_backward = true,
+                        .offload = OffloadPolicy{.to = to_host().to,
+                                                 .gradients = false,
+                                                 .parameters = true}}),
+              HasSubstr("offload names parameters alone"));
+  EXPECT_THAT(error_of({.offload = OffloadPolicy{.to = offload_to_nvme("."),
+                                                 .parameters = true}}),
+              HasSubstr("but not to the host"));
+}
 
 }  // namespace
 }  // namespace accordion

@@ -7,6 +7,7 @@
 
 #include "accordion/checkpoint/load_checkpoint.h"
 #include "accordion/checkpoint/save_checkpoint.h"
+#include "accordion/fsdp/comm_groups.h"
 #include "accordion/fsdp/fully_shard.h"
 #include "accordion/fsdp/sharded_module.h"
 #include "accordion/models/llama.h"
@@ -35,7 +36,7 @@ Losses train(Unit<testing::UnitNet>& net, const DeviceMesh& mesh,
              const FsdpOptions& options) {
   fully_shard(net, mesh, options);
   AdamW optimizer(net, {.lr = 1e-2});
-  const auto device = net->head->weight.device();
+  const auto device = device_of(mesh.world());
   Losses losses;
   for (int step = 0; step < kSteps; ++step) {
     const at::Tensor loss =
@@ -122,6 +123,20 @@ TEST_F(GpuTraining, CheckpointedUnitsTrainAlike) {
   const Losses kept = train_on(gpu_mesh(), options);
   options.activation_checkpointing.emplace();
   expect_near(train_on(gpu_mesh(), options), kept, 0);
+}
+
+/// The CPU steps with our kernel, the device with LibTorch's.
+TEST_F(GpuTraining, ShardsOnTheHostTrainAlike) {
+  for (const auto& dtype : {std::optional<at::ScalarType>(), {at::kBFloat16}}) {
+    FsdpOptions options{.precision = {.param_dtype = dtype}};
+    const Losses on_device = train_on(gpu_mesh(), options);
+    HostPool pool(1 << 30);
+    options.offload = OffloadPolicy{
+        .to = offload_to_host(pool), .gradients = true, .parameters = true};
+    expect_near(train_on(gpu_mesh(), options), on_device, 1e-5);
+    EXPECT_EQ(pool.held_bytes(), 0);
+    EXPECT_GT(pool.peak_bytes(), 0);
+  }
 }
 
 TEST_F(GpuTraining, NormOfReductionsIsThatOfGradients) {

@@ -132,6 +132,25 @@ class PlayedDevice final : public detail::StreamDevice {
     ++clocks[static_cast<std::size_t>(stream)];
   }
 
+  /// The host touches memory itself.
+  void host_task(const std::string& what, const std::vector<Memory>& reads,
+                 const std::vector<Memory>& writes) {
+    const auto check = [&](const Memory& memory, bool is_write) {
+      for (const Access& other : accesses_) {
+        if ((is_write || other.writes) && !is_done(other, host_) &&
+            overlap(memory, other.memory)) {
+          races.push_back(what + " and " + other.what);
+        }
+      }
+    };
+    for (const Memory& memory : reads) {
+      check(memory, false);
+    }
+    for (const Memory& memory : writes) {
+      check(memory, true);
+    }
+  }
+
   /// Whether all that `earlier` had when the event was made is done before what
   /// `stream` is given next.
   bool is_before(const detail::StreamEvent& event, StreamId stream) {

@@ -332,9 +332,19 @@ TEST(TrainConfig, ADeviceRefusesWhatIsOfTheHost) {
   EXPECT_THAT(with("memory.limit=8GiB"), HasSubstr("memory of the host"));
   EXPECT_THAT(with("optimizer.moments_dtype=bf16"),
               HasSubstr("where moments are stored as parameters are"));
-  EXPECT_THAT(error_of("", {"train.device=cuda", "memory.offload=optimizer",
-                            "checkpoint.async=false"}),
-              HasSubstr("from which nothing is offloaded"));
+  const auto offloading = [](const std::string& what, const std::string& to,
+                             const std::string& key) {
+    return std::vector<std::string>{
+        "train.device=cuda", "memory.offload=" + what,
+        "memory.offload_to=" + to, "checkpoint.async=false", key};
+  };
+  EXPECT_THAT(error_of("", offloading("optimizer", "host", "run.seed=1")),
+              HasSubstr("moves parameters, gradients and moments together"));
+  EXPECT_THAT(error_of("", offloading("parameters", "nvme", "run.seed=1")),
+              HasSubstr("it is \"parameters\", to \"nvme\""));
+  EXPECT_THAT(error_of("", offloading("parameters", "host",
+                                      "memory.optimizer_in_backward=true")),
+              HasSubstr("has their parameters on the host"));
   EXPECT_THAT(error_of("", {"train.device=tpu"}), HasSubstr("\"cuda\""));
 }
 

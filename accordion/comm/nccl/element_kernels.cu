@@ -190,7 +190,7 @@ cudaError_t convert(void* to, DType to_dtype, const void* from,
   if (to_dtype == from_dtype) {
     return cudaMemcpyAsync(
         to, from, static_cast<std::size_t>(numel * element_bytes(to_dtype)),
-        cudaMemcpyDeviceToDevice, stream);
+        cudaMemcpyDefault, stream);
   }
   return with_floating(to_dtype, [&]<class To>(To*) {
     return with_floating(from_dtype, [&]<class From>(From*) {

@@ -61,6 +61,11 @@ class StreamedCommunicator final : public Communicator {
   std::optional<int> cuda_device() const override {
     return device_->cuda_device();
   }
+  bool runs_behind_host() const override { return true; }
+  void block_host() override {
+    device_->block_until(*device_->record(StreamId::Caller));
+    watch_.check();
+  }
   bool sums_in_full_dtype() const override { return world_size() > 1; }
 
   std::unique_ptr<CommBuffer> allocate_common(std::int64_t bytes,
