@@ -4,8 +4,10 @@
 
     python3 benchmarks/memory.py --accordion build/bin/accordion
     python3 benchmarks/memory.py --shapes wide --dtypes bf16 --strategies full_shard
+    python3 benchmarks/memory.py --saved
 
-Each run is `accordion bench` with a few steps; a row is one of its ranks at its highest, in MiB.
+Each run is `accordion bench` with a few steps; a row is one of its ranks at its highest, in MiB. With --saved a row is
+what a layer saves for backward, in bytes of a token: what half of the layers save less.
 """
 import argparse
 import dataclasses
@@ -45,6 +47,7 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--strategies", type=words, default=list(STRATEGIES), help=f"of {', '.join(STRATEGIES)}")
     p.add_argument("--options", type=words, default=list(OPTIONS), help=f"of {', '.join(MEMORY_OPTIONS)}; '': none")
     p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--saved", action="store_true", help="what a layer saves, in full_shard")
     return p.parse_args()
 
 
@@ -58,8 +61,38 @@ def row(name: list[str], memory: dict[str, dict[str, int]]) -> str:
     return f"| {' | '.join(name + cells)} |"
 
 
+def with_layers(cell: Cell, layers: int) -> Cell:
+    return dataclasses.replace(cell, model={**cell.model, "num_hidden_layers": layers})
+
+
+def saved_by_a_layer(a: argparse.Namespace, work: pathlib.Path, cell: Cell, keys: dict) -> dict[str, float]:
+    layers = cell.model["num_hidden_layers"]
+    activations = []
+    for count in (layers, layers // 2):
+        memory = bench(a, work, with_layers(cell, count), keys, "--steps", 1)["memory_bytes"]
+        activations.append({which: memory[which]["activations"] for which in ("held", "estimated")})
+    tokens = cell.batch * cell.seq
+    return {which: (activations[0][which] - activations[1][which]) / (layers - layers // 2) / tokens
+            for which in ("held", "estimated")}
+
+
+def print_saved(a: argparse.Namespace) -> None:
+    print("| model | dtype | option | bytes of a token | formula | |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as work:
+        for shape in a.shapes:
+            for dtype in a.dtypes:
+                for option in ("", "selective", "checkpointed"):
+                    keys = {"fsdp.param_dtype": dtype, **OPTIONS[option]}
+                    of = saved_by_a_layer(a, pathlib.Path(work), CELLS[shape](), keys)
+                    print(f"| {shape} | {dtype} | {option or 'none'} | {of['held']:,.0f} | {of['estimated']:,.0f} "
+                          f"| {(of['held'] / of['estimated'] - 1) * 100:+.1f} % |", flush=True)
+
+
 def main() -> None:
     a = arguments()
+    if a.saved:
+        print_saved(a)
+        return
     header = ["model", "dtype", "strategy", "option", *(kind.replace("_", " ") for kind in KINDS)]
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     with tempfile.TemporaryDirectory() as work:
