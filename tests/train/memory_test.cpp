@@ -116,6 +116,28 @@ TEST(TrainingMemory, EstimateOfActivationsIsWithinATenthOfWhatIsHeld) {
   }
 }
 
+/// Logits are most of it, and there is one tensor of their size: their gradient
+/// takes their place, and no copy is made for the gradient of the head.
+TEST(TrainingMemory, EstimateOfActivationsHoldsForManyClasses) {
+  const TemporaryFolder folder;
+  const fs::path model = folder.path() / "model.json";
+  {
+    std::ifstream tiny(fixture("tiny.json"));
+    nlohmann::json config = nlohmann::json::parse(tiny);
+    config["vocab_size"] = 16384;
+    std::ofstream(model) << config;
+  }
+  const std::vector<std::string> keys = keys_with(
+      {"model.config=" + model.string(), "model.init=", "train.steps=4",
+       "train.batch_size=16", "fsdp.param_dtype=bf16"});
+  const TrainConfig config = parse_config("", "test.toml", keys);
+  const double estimate = static_cast<double>(estimated_activations(
+                              open_model_config(config), config)) /
+                          kMib;
+  const double held = lines_of_run(1, keys).at(3)["memory"]["activations"];
+  EXPECT_NEAR(held / estimate, 1.0, 0.1) << held << " MiB held";
+}
+
 TEST(TrainingMemory, EstimateOfStatesAndBuffersIsWhatIsHeld) {
   const std::vector<std::vector<std::string>> variants = {
       {},
