@@ -70,6 +70,13 @@ inline float to_float(std::uint16_t bits) {
   return from_bf16(bits);
 }
 
+inline void store(float& to, float value) {
+  to = value;
+}
+inline void store(std::uint16_t& to, float value) {
+  to = to_bf16(value);
+}
+
 using simd::finish_past_cache;
 using simd::kLineBytes;
 using simd::prefetch_ahead;
@@ -77,8 +84,8 @@ using simd::starts_a_line;
 using simd::store_line_past_cache;
 
 // Elements [first, first + count) of a pair, at most kSquareLanes.
-template <Store kStore, bool kSquares, typename A, typename B>
-[[gnu::always_inline]] inline void sum_some(float* to, const A* a, const B* b,
+template <Store kStore, bool kSquares, typename To, typename A, typename B>
+[[gnu::always_inline]] inline void sum_some(To* to, const A* a, const B* b,
                                             float scale, double* lanes,
                                             std::int64_t count) {
   alignas(kLineBytes) float sums[kSquareLanes];
@@ -101,13 +108,13 @@ template <Store kStore, bool kSquares, typename A, typename B>
     }
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
-      to[i] = sums[i];
+      store(to[i], sums[i]);
     }
   }
 }
 
-template <Store kStore, bool kSquares, typename A, typename B>
-[[gnu::always_inline]] inline void sum_all(float* to, const A* a, const B* b,
+template <Store kStore, bool kSquares, typename To, typename A, typename B>
+[[gnu::always_inline]] inline void sum_all(To* to, const A* a, const B* b,
                                            float scale, double* lanes,
                                            std::int64_t numel) {
   // A copy, which no store through `to` can change: it stays in registers.
@@ -149,33 +156,26 @@ template <typename A, typename B>
   }
 }
 
-template <typename A>
-[[gnu::always_inline]] inline void sum_rounded(std::uint16_t* to, const A* a,
-                                               const std::uint16_t* b,
-                                               float scale,
-                                               std::int64_t count) {
-  std::uint16_t sums[kSquareLanes];
-  for (std::int64_t i = 0; i < count; ++i) {
-    sums[i] = to_bf16((to_float(a[i]) + to_float(b[i])) * scale);
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = sums[i];
-  }
-}
-
-template <typename A>
-[[gnu::always_inline]] inline void sum_all_rounded(std::uint16_t* to,
-                                                   const A* a,
-                                                   const std::uint16_t* b,
-                                                   float scale,
-                                                   std::int64_t numel) {
+template <typename To, typename From>
+[[gnu::always_inline]] inline void convert_by_lines(To* to, const From* from,
+                                                    std::int64_t numel) {
+  constexpr std::int64_t kLine = kLineBytes / std::int64_t{sizeof(To)};
   std::int64_t first = 0;
-  for (; first + kSquareLanes <= numel; first += kSquareLanes) {
-    prefetch_ahead<kSquareLanes>(a + first);
-    prefetch_ahead<kSquareLanes>(b + first);
-    sum_rounded(to + first, a + first, b + first, scale, kSquareLanes);
+  for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
+    // Of half a line it would be asked for twice, and takes twice as long.
+    if constexpr (sizeof(From) >= sizeof(To)) {
+      prefetch_ahead<kLine>(from + first);
+    }
+    alignas(kLineBytes) To line[kLine];
+    for (std::int64_t i = 0; i < kLine; ++i) {
+      store(line[i], to_float(from[first + i]));
+    }
+    store_line_past_cache(to + first, line);
   }
-  sum_rounded(to + first, a + first, b + first, scale, numel - first);
+  for (; first < numel; ++first) {
+    store(to[first], to_float(from[first]));
+  }
+  finish_past_cache();
 }
 
 }  // namespace
@@ -301,13 +301,13 @@ void sum_pair(float* to, const float* a, const std::uint16_t* b, float scale,
 ACCORDION_CLONES
 void sum_pair(std::uint16_t* to, const std::uint16_t* a, const std::uint16_t* b,
               float scale, std::int64_t numel) {
-  sum_all_rounded(to, a, b, scale, numel);
+  sum_all<Store::Plain, false>(to, a, b, scale, nullptr, numel);
 }
 
 ACCORDION_CLONES
 void sum_pair(std::uint16_t* to, const float* a, const std::uint16_t* b,
               float scale, std::int64_t numel) {
-  sum_all_rounded(to, a, b, scale, numel);
+  sum_all<Store::Plain, false>(to, a, b, scale, nullptr, numel);
 }
 
 void copy_past_cache(void* to, const void* from, std::int64_t bytes) {
@@ -327,38 +327,13 @@ void copy_past_cache(void* to, const void* from, std::int64_t bytes) {
 ACCORDION_CLONES
 void fp32_to_bf16_past_cache(std::uint16_t* to, const float* from,
                              std::int64_t numel) {
-  constexpr std::int64_t kLine = kLineBytes / 2;
-  std::int64_t first = 0;
-  for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
-    prefetch_ahead<kLine>(from + first);
-    alignas(kLineBytes) std::uint16_t line[kLine];
-    for (std::int64_t i = 0; i < kLine; ++i) {
-      line[i] = to_bf16(from[first + i]);
-    }
-    store_line_past_cache(to + first, line);
-  }
-  for (; first < numel; ++first) {
-    to[first] = to_bf16(from[first]);
-  }
-  finish_past_cache();
+  convert_by_lines(to, from, numel);
 }
 
 ACCORDION_CLONES
 void bf16_to_fp32_past_cache(float* to, const std::uint16_t* from,
                              std::int64_t numel) {
-  constexpr std::int64_t kLine = kLineBytes / 4;
-  std::int64_t first = 0;
-  for (; starts_a_line(to) && first + kLine <= numel; first += kLine) {
-    alignas(kLineBytes) float line[kLine];
-    for (std::int64_t i = 0; i < kLine; ++i) {
-      line[i] = from_bf16(from[first + i]);
-    }
-    store_line_past_cache(to + first, line);
-  }
-  for (; first < numel; ++first) {
-    to[first] = from_bf16(from[first]);
-  }
-  finish_past_cache();
+  convert_by_lines(to, from, numel);
 }
 
 }  // namespace accordion::detail

@@ -112,10 +112,8 @@ bool watch_outputs(
     return true;
   }
   const NodePtr node = make_node<OutputNode>(call);
-  for (const at::Tensor* output : watched) {
-    node->add_next_edge(torch::autograd::impl::gradient_edge(*output));
-  }
   for (at::Tensor* output : watched) {
+    node->add_next_edge(torch::autograd::impl::gradient_edge(*output));
     *output = with_node_behind(*output, node);
   }
   return true;

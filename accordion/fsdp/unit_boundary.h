@@ -43,7 +43,7 @@ void watch_inputs(std::span<at::Tensor* const> inputs,
 
 /// Has the listener told when the gradients of all outputs that require grad
 /// are there: by a hook on the node behind the only one, since a node costs
-/// more in the engine than all that a unit does in a step; else each output is
+/// as much in the engine as all that a unit does in a step; else each output is
 /// replaced by a tensor of the same memory behind one common node. That tensor
 /// is no view, so that writing to it in place, as the caller may, keeps the
 /// node in the graph. Outputs for which `aliases_parameter` holds are copied:

@@ -84,8 +84,7 @@ void multiply_copies(const at::Tensor& dy, const at::Tensor& x,
   const int64_t columns = dy.size(1);
   const int64_t row_bytes = rows * static_cast<int64_t>(dy.element_size());
   const int64_t block =
-      std::clamp<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1), 64,
-                          std::max<int64_t>(columns, 64));
+      std::max<int64_t>(kMostBytes / std::max<int64_t>(row_bytes, 1), 64);
   const at::Tensor copies =
       at::empty({std::min(block, columns), rows}, dy.options());
   for (int64_t first = 0; first < columns; first += block) {

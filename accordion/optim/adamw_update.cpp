@@ -56,15 +56,6 @@ kernels::AdamWOperands<Parameter, Moment> operands_at(const Operands& operands,
 }
 
 template <class Parameter, class Moment>
-kernels::AdamWOperands<Parameter, Moment> shifted(
-    const kernels::AdamWOperands<Parameter, Moment>& operands,
-    std::int64_t by) {
-  return {operands.parameters + by, operands.gradients + by,
-          operands.first_moment + by, operands.second_moment + by,
-          operands.copy ? operands.copy + by : nullptr};
-}
-
-template <class Parameter, class Moment>
 void update(const kernels::AdamWOperands<Parameter, Moment>& operands,
             std::int64_t numel, const kernels::AdamWStep& step,
             const std::optional<kernels::AdamWRounding>& rounding) {
@@ -73,13 +64,12 @@ void update(const kernels::AdamWOperands<Parameter, Moment>& operands,
   const auto task = [&](std::int64_t begin, std::int64_t end) {
     if constexpr (kRounds) {
       if (rounding) {
-        kernels::AdamWRounding of_task = *rounding;
-        of_task.first_element += static_cast<std::uint32_t>(begin);
-        kernels::adamw(shifted(operands, begin), step, end - begin, of_task);
+        kernels::adamw(operands.from(begin), step, end - begin,
+                       rounding->from(begin));
         return;
       }
     }
-    kernels::adamw(shifted(operands, begin), step, end - begin);
+    kernels::adamw(operands.from(begin), step, end - begin);
   };
   at::parallel_for(0, numel, kElementsPerTask, task);
 }

@@ -38,9 +38,7 @@ struct Stochastically {
   AdamWRounding rounding;
 
   [[nodiscard]] ACCORDION_INLINE Stochastically from(std::int64_t first) const {
-    AdamWRounding shifted = rounding;
-    shifted.first_element += static_cast<std::uint32_t>(first);
-    return {shifted};
+    return {rounding.from(first)};
   }
 
   template <class Parameter, class Moment>
@@ -69,20 +67,12 @@ ACCORDION_INLINE std::int64_t unaligned(const Bf16* copy, std::int64_t numel) {
 }
 
 template <class Parameter, class Moment>
-ACCORDION_INLINE AdamWOperands<Parameter, Moment> from(
-    const AdamWOperands<Parameter, Moment>& all, std::int64_t first,
-    Bf16* copy) {
-  return {all.parameters + first, all.gradients + first,
-          all.first_moment + first, all.second_moment + first, copy};
-}
-
-template <class Parameter, class Moment>
-ACCORDION_INLINE void prefetch(const AdamWOperands<Parameter, Moment>& all,
-                               std::int64_t first) {
-  simd::prefetch_ahead<kBlock>(all.parameters + first);
-  simd::prefetch_ahead<kBlock>(all.gradients + first);
-  simd::prefetch_ahead<kBlock>(all.first_moment + first);
-  simd::prefetch_ahead<kBlock>(all.second_moment + first);
+ACCORDION_INLINE void prefetch(
+    const AdamWOperands<Parameter, Moment>& operands) {
+  simd::prefetch_ahead<kBlock>(operands.parameters);
+  simd::prefetch_ahead<kBlock>(operands.gradients);
+  simd::prefetch_ahead<kBlock>(operands.first_moment);
+  simd::prefetch_ahead<kBlock>(operands.second_moment);
 }
 
 template <bool kCopies, class Parameter, class Moment, class Rounding>
@@ -114,40 +104,31 @@ ACCORDION_INLINE void update_some(
   }
 }
 
-template <class Parameter, class Moment, class Rounding>
-ACCORDION_INLINE void update_alone(const AdamWOperands<Parameter, Moment>& all,
-                                   const AdamWStep& step, std::int64_t numel,
-                                   Rounding rounding) {
-  std::int64_t first = 0;
-  for (; first + kBlock <= numel; first += kBlock) {
-    prefetch(all, first);
-    update_some<false>(from(all, first, nullptr), step, kBlock,
-                       rounding.from(first));
-  }
-  update_some<false>(from(all, first, nullptr), step, numel - first,
-                     rounding.from(first));
-}
-
 /// The copies are read in the next forward, by every rank: stored past the
 /// caches, through which everything else passes meanwhile.
-template <class Moment, class Rounding>
-ACCORDION_INLINE void update_and_copy(const AdamWOperands<float, Moment>& all,
-                                      const AdamWStep& step, std::int64_t numel,
-                                      Rounding rounding) {
-  std::int64_t first = unaligned(all.copy, numel);
-  update_some<true>(all, step, first, rounding);
+template <bool kCopies, class Parameter, class Moment, class Rounding>
+ACCORDION_INLINE void update_blocks(const AdamWOperands<Parameter, Moment>& all,
+                                    const AdamWStep& step, std::int64_t numel,
+                                    Rounding rounding) {
+  std::int64_t first = kCopies ? unaligned(all.copy, numel) : 0;
+  update_some<kCopies>(all, step, first, rounding);
   for (; first + kBlock <= numel; first += kBlock) {
     alignas(simd::kLineBytes) Bf16 copy[kBlock];
-    prefetch(all, first);
-    update_some<true>(from(all, first, copy), step, kBlock,
-                      rounding.from(first));
-    for (std::int64_t i = 0; i < kBlock; i += kBlock / 2) {
-      simd::store_line_past_cache(all.copy + first + i, copy + i);
+    AdamWOperands<Parameter, Moment> block = all.from(first);
+    block.copy = copy;
+    prefetch(block);
+    update_some<kCopies>(block, step, kBlock, rounding.from(first));
+    if constexpr (kCopies) {
+      for (std::int64_t i = 0; i < kBlock; i += kBlock / 2) {
+        simd::store_line_past_cache(all.copy + first + i, copy + i);
+      }
     }
   }
-  update_some<true>(from(all, first, all.copy + first), step, numel - first,
-                    rounding.from(first));
-  simd::finish_past_cache();
+  update_some<kCopies>(all.from(first), step, numel - first,
+                       rounding.from(first));
+  if constexpr (kCopies) {
+    simd::finish_past_cache();
+  }
 }
 
 template <class Parameter, class Moment, class Rounding>
@@ -156,10 +137,10 @@ ACCORDION_INLINE void update(const AdamWOperands<Parameter, Moment>& all,
                              Rounding rounding) {
   if constexpr (std::is_same_v<Parameter, float>) {
     if (all.copy != nullptr) {
-      return update_and_copy(all, step, numel, rounding);
+      return update_blocks<true>(all, step, numel, rounding);
     }
   }
-  update_alone(all, step, numel, rounding);
+  update_blocks<false>(all, step, numel, rounding);
 }
 
 }  // namespace

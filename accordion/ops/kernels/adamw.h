@@ -30,6 +30,12 @@ struct AdamWOperands {
   /// Of fp32 parameters, rounded to nearest: what they are computed with. Null:
   /// none.
   Bf16* copy = nullptr;
+
+  /// Those of the elements from `first` on.
+  [[nodiscard]] ACCORDION_INLINE AdamWOperands from(std::int64_t first) const {
+    return {parameters + first, gradients + first, first_moment + first,
+            second_moment + first, copy != nullptr ? copy + first : nullptr};
+  }
 };
 
 /// Updates parameters and moments in one pass, each element read and written
@@ -53,6 +59,12 @@ struct AdamWRounding {
   std::array<std::uint32_t, 2> moments_key;
   std::array<std::uint32_t, 2> parameters_key;
   std::uint32_t first_element;  ///< number of the operands' first, modulo 2^32
+
+  /// That of the operands from `first` on.
+  [[nodiscard]] ACCORDION_INLINE AdamWRounding from(std::int64_t first) const {
+    return {moments_key, parameters_key,
+            first_element + static_cast<std::uint32_t>(first)};
+  }
 };
 
 /// The same with stochastic rounding of what is bf16.
